@@ -1,0 +1,43 @@
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "kernels/core/dtype.h"
+
+namespace tokenmill {
+
+/// What one layer group keeps per token. All layers of a group share one block table.
+struct KvSpec {
+  enum class Kind : uint8_t { kFull, kSlidingWindow };
+  Kind kind = Kind::kFull;
+  int64_t window = 0;  ///< kSlidingWindow: a query sees itself and the window - 1 positions before it
+  int64_t num_layers = 0;
+  int64_t num_kv_heads = 0;  ///< on this rank
+  int64_t k_dim = 0, v_dim = 0;
+  DType dtype = DType::kF32;
+  int64_t block_size = 16;  ///< tokens per block; a multiple of 16
+  bool operator==(const KvSpec&) const = default;
+};
+
+/// The device memory behind the block ids of one group. The page layout is the backend's secret; all layers of one block
+/// move with one call. Block ids run from 0 to num_blocks - 1. Made by Ops::make_kv_pool over storage of the caller.
+class KvPool {
+ public:
+  virtual ~KvPool() = default;
+  virtual const KvSpec& spec() const = 0;
+  virtual int64_t num_blocks() const = 0;
+};
+
+/// One layer's keys and values inside a pool.
+struct KvLayer {
+  KvPool* pool = nullptr;
+  int64_t layer = 0;  ///< index inside the group
+  int group = 0;      ///< which of StepTensors::groups addresses it
+};
+
+struct BlockCopy {
+  int32_t source = 0, destination = 0;
+  bool operator==(const BlockCopy&) const = default;
+};
+
+}  // namespace tokenmill

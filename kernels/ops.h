@@ -1,0 +1,189 @@
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+
+#include "kernels/core/tensor.h"
+#include "kernels/device/memory.h"
+#include "kernels/device/stream.h"
+#include "kernels/kv_pool.h"
+#include "kernels/linear.h"
+#include "kernels/step_tensors.h"
+
+namespace tokenmill {
+
+enum class Activation : uint8_t { kNone, kSilu };
+
+/// Extras of one linear call. Views may be undefined (absent).
+struct LinearCall {
+  TensorView bias;      ///< [out_features], compute dtype
+  TensorView residual;  ///< [T, out_features], dtype of out; added after the bias in f32; may alias out
+};
+
+/// Rotary embedding of q and k, optional per-head RMS norm before it, and the store of k and v into the paged cache.
+/// q and k are rotated in place.
+struct RopeStoreArgs {
+  TensorView q;        ///< [T, num_heads * k_dim]
+  TensorView k;        ///< [T, num_kv_heads * k_dim]
+  TensorView v;        ///< [T, num_kv_heads * v_dim]
+  TensorView cos_sin;  ///< [T, rotary_dim] f32 from rope_angles: rotary_dim/2 cosines, then as many sines
+  TensorView q_norm;   ///< [k_dim] or undefined
+  TensorView k_norm;   ///< [k_dim] or undefined
+  float norm_eps = 0;
+};
+
+struct AttentionParams {
+  float scale = 1;
+  int64_t window = 0;    ///< 0: all earlier positions; else position p sees (p - window, p]
+  float softcap = 0;     ///< 0: off; else softcap * tanh(score / softcap)
+};
+
+/// Vocabulary tiles are absolute: tile i covers ids [i * 1024, (i + 1) * 1024).
+constexpr int64_t kVocabTile = 1024;
+
+/// Logits of R rows and their per-tile partials; f32, tiles in ascending id order. For row r with temperature t (1 when
+/// greedy): max, argmax (smallest id among equals), sum_exp = sum exp(l - max), sum_exp_t = sum exp((l - max) / t),
+/// all over the tile's ids below vocab_size. A row with a NaN or infinite logit has non_finite != 0 in that tile.
+struct HeadTiles {
+  TensorView logits;      ///< [R, vocab rows of this shard] f32
+  TensorView max;         ///< [R, tiles] f32
+  TensorView argmax;      ///< [R, tiles] i32, absolute ids
+  TensorView sum_exp;     ///< [R, tiles] f32
+  TensorView sum_exp_t;   ///< [R, tiles] f32
+  TensorView non_finite;  ///< [R, tiles] i32
+};
+
+/// What pick() chose. status 0: fine; 1: the row's logits hold NaN or infinity (token_id is 0 then).
+struct PickResult {
+  TensorView token_ids;  ///< [R] i32
+  TensorView logprobs;   ///< [R] f32: log softmax of the raw logits (before temperature and filters) at the chosen id
+  TensorView status;     ///< [R] i32
+};
+
+/// Operations of one decoder forward pass on one device. Each public call checks its arguments once (Error(kInternal)
+/// naming both sides of a mismatch), enqueues on stream() and returns; results may be read after the stream's event.
+/// Row-major, T tokens; T == 0 does nothing. out aliases an input only where stated. Sums are f32 in an order that does
+/// not depend on T, the other rows, the thread count or the addresses: a row's bits are the same in any batch.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  virtual Device device() const = 0;
+  /// One line for the banner: "cpu avx2, 2 threads".
+  virtual std::string describe() const = 0;
+  /// The name of the numerics path ("cpu-avx2", "cpu-avx512", "cpu-avx512_bf16"): part of a job's identity.
+  virtual std::string numerics() const = 0;
+  virtual bool supports(DType compute_dtype) const = 0;
+  virtual Stream& stream() = 0;
+  virtual Memory& memory() = 0;
+
+  // ---- weights --------------------------------------------------------------------------------------------------
+  /// Bytes of storage that make_linear / make_embedding need for spec.
+  virtual int64_t linear_bytes(const LinearSpec& spec) = 0;
+  virtual int64_t embedding_bytes(const LinearSpec& spec) = 0;
+  /// storage: at least linear_bytes(spec), 64-byte aligned device memory that outlives the result.
+  virtual std::unique_ptr<Linear> make_linear(const LinearSpec& spec, std::span<std::byte> storage) = 0;
+  virtual std::unique_ptr<Embedding> make_embedding(const LinearSpec& spec, std::span<std::byte> storage) = 0;
+  /// A sink that fills a plain vector or matrix (norm weights, biases): converts the source format to out's dtype.
+  /// parts as in LinearSpec, stacked over out's elements.
+  virtual std::unique_ptr<WeightSink> make_vector_sink(TensorView out, const std::vector<LinearPart>& parts) = 0;
+
+  // ---- KV pages -------------------------------------------------------------------------------------------------
+  virtual int64_t kv_block_bytes(const KvSpec& spec) = 0;
+  virtual std::unique_ptr<KvPool> make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) = 0;
+  /// Copies whole blocks, all layers. Sources and destinations are disjoint.
+  void copy_blocks(KvPool& pool, std::span<const BlockCopy> copies);
+  /// Fills blocks with zeros: a recycled block must not leak NaN into a neighbour.
+  void zero_blocks(KvPool& pool, std::span<const int32_t> block_ids);
+  /// Canonical layout per block: [layer][k then v][token in block][kv head][dim], the pool's dtype. Host memory of
+  /// canonical_block_bytes(spec) per block. Synchronous; for offload, transfer between ranks and tests.
+  void export_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<std::byte> out);
+  void import_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<const std::byte> in);
+
+  // ---- one step -------------------------------------------------------------------------------------------------
+  /// Once per step, before the first layer: reads the step's tensors and makes the work lists of attention. The views
+  /// stay valid until the step's event.
+  virtual void plan(const StepTensors& step) = 0;
+
+  /// out[t] = table[id(t)], id(t) = token_ids[t], or last_token[-1 - token_ids[t]] when negative.
+  /// out [T, hidden_size] compute dtype. Ids outside the table give zeros.
+  void embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token);
+
+  /// out[t,i] = x[t,i] / sqrt(mean_i(x[t,i]^2) + eps) * weight[i]. out may alias x. x, out [T, hidden_size],
+  /// weight [hidden_size]; one dtype for all. Source: Zhang & Sennrich, arXiv:1910.07467. The normalized value is
+  /// rounded to the dtype before the weight is applied, as the reference implementations do.
+  void rms_norm(TensorView out, TensorView x, TensorView weight, float eps);
+  /// hidden += block_out (rounded to the dtype); normed = rms_norm(hidden). normed may alias block_out.
+  void add_rms_norm(TensorView normed, TensorView hidden, TensorView block_out, TensorView weight, float eps);
+
+  /// out = x W^T (+ bias) (+ residual). x [T, in] compute dtype; out [T, out] compute dtype or f32.
+  void linear(TensorView out, TensorView x, const Linear& weights, const LinearCall& call = {});
+
+  /// cos_sin[t, i] = cos(a) * multiplier, cos_sin[t, rotary_dim/2 + i] = sin(a) * multiplier, a = positions[t] *
+  /// inv_freq[i], the product rounded to f32. inv_freq [rotary_dim/2] f32.
+  void rope_angles(TensorView cos_sin, TensorView positions, TensorView inv_freq, float multiplier);
+  /// Source of the rotation (half-split form): Su et al., arXiv:2104.09864. Dims beyond rotary_dim pass unchanged.
+  void rope_and_store_kv(const RopeStoreArgs& args, const StepTensors& step, KvLayer kv);
+
+  /// out[t, h] = softmax over visible positions of (q[t,h] . k * scale) v; online softmax over KV tiles cut at absolute
+  /// positions, f32. q [T, num_heads * k_dim], out [T, num_heads * v_dim]; causal. Uses the last plan().
+  /// Source: Dao, FlashAttention-2, arXiv:2307.08691.
+  void attention(TensorView out, TensorView q, const StepTensors& step, KvLayer kv, const AttentionParams& params);
+
+  /// out[t, i] = silu(gate_up[t, i]) * gate_up[t, I + i]. gate_up [T, 2 I], out [T, I].
+  void gated_activation(TensorView out, TensorView gate_up, Activation activation);
+
+  /// out[r] = x[rows[r]].
+  void gather_rows(TensorView out, TensorView x, TensorView rows);
+
+  /// out = sum over p of parts[p] in ascending p, f32 sums. parts [P, T, N] f32; out [T, N].
+  void sum_parts(TensorView out, TensorView parts);
+
+  // ---- head and sampling ----------------------------------------------------------------------------------------
+  /// logits = hidden head^T and the per-tile partials. hidden [R, hidden_size]; first_id: absolute id of the shard's
+  /// first row, a multiple of kVocabTile; ids >= vocab_size are padding and never counted. row_slots [R].
+  void lm_head_tiles(const HeadTiles& out, TensorView hidden, const Linear& head, int64_t first_id, int64_t vocab_size,
+                     TensorView row_slots, const SamplingTables& tables);
+  /// Chooses one token per row from the tiles of the whole vocabulary and stores it in last_token[slot].
+  /// Greedy: the largest logit, smallest id among equals. Else, on logits / temperature: min-p, top-k (ties of the k-th
+  /// largest stay), top-p (smallest prefix in order of descending probability, then ascending id, whose mass reaches p),
+  /// then inverse CDF in ascending id with the one uniform of (key, positions[logits_rows[r]] + 1); kernels/random.h.
+  void pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
+            const SamplingTables& tables);
+
+ private:
+  virtual void do_copy_blocks(KvPool& pool, std::span<const BlockCopy> copies) = 0;
+  virtual void do_zero_blocks(KvPool& pool, std::span<const int32_t> block_ids) = 0;
+  virtual void do_export_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<std::byte> out) = 0;
+  virtual void do_import_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<const std::byte> in) = 0;
+  virtual void do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token) = 0;
+  virtual void do_rms_norm(TensorView out, TensorView x, TensorView weight, float eps) = 0;
+  virtual void do_add_rms_norm(TensorView normed, TensorView hidden, TensorView block_out, TensorView weight,
+                               float eps) = 0;
+  virtual void do_linear(TensorView out, TensorView x, const Linear& weights, const LinearCall& call) = 0;
+  virtual void do_rope_angles(TensorView cos_sin, TensorView positions, TensorView inv_freq, float multiplier) = 0;
+  virtual void do_rope_and_store_kv(const RopeStoreArgs& args, const StepTensors& step, KvLayer kv) = 0;
+  virtual void do_attention(TensorView out, TensorView q, const StepTensors& step, KvLayer kv,
+                            const AttentionParams& params) = 0;
+  virtual void do_gated_activation(TensorView out, TensorView gate_up, Activation activation) = 0;
+  virtual void do_gather_rows(TensorView out, TensorView x, TensorView rows) = 0;
+  virtual void do_sum_parts(TensorView out, TensorView parts) = 0;
+  virtual void do_lm_head_tiles(const HeadTiles& out, TensorView hidden, const Linear& head, int64_t first_id,
+                                int64_t vocab_size, TensorView row_slots, const SamplingTables& tables) = 0;
+  virtual void do_pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
+                       const SamplingTables& tables) = 0;
+};
+
+/// Bytes of one block in the canonical layout of export_blocks.
+int64_t canonical_block_bytes(const KvSpec& spec);
+
+struct OpsOptions {
+  int num_threads = 1;
+  std::string cpu_isa = "auto";  ///< auto, avx2, avx512, avx512_bf16
+};
+
+/// The backend of a device. Throws Error(kConfig) naming the choices when the CPU lacks the ISA asked for, and
+/// Error(kDevice) when this build lacks the device.
+std::unique_ptr<Ops> make_ops(Device device, const OpsOptions& options);
+
+}  // namespace tokenmill
