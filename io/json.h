@@ -51,20 +51,24 @@ class JsonValue {
   uint64_t as_uint64() const;  // throws unless fits_uint64()
   double as_double() const;    // nearest double; +-infinity when out of range
 
-  /// Object member by name, nullptr when absent. Linear up to 8 members, hashed above.
+  /// Object member by name, nullptr when absent. Linear up to 8 members, hashed above (until members() is used to change
+  /// the object, then linear). Safe to call from several threads at once, like every const method here.
   const JsonValue* find(std::string_view name) const;
   /// Object member by name; throws Error(kInput) naming it when absent.
   const JsonValue& at(std::string_view name) const;
   bool operator==(const JsonValue& other) const;  // numbers by text, objects by members in any order
 
  private:
-  struct Index;  // member name -> position, for objects of more than 8 members
+  struct Index;      // member name -> position, for objects of more than 8 members
+  friend class JsonBuilder;  // json.cpp: receives the parser's events
+  /// Drops repeated names (last value wins, first place) and builds the index where it pays.
+  void finish_object();
   Kind kind_ = Kind::kNull;
   bool bool_ = false;
   std::string text_;  // string or number
   std::vector<JsonValue> items_;
   std::vector<Member> members_;
-  mutable std::shared_ptr<const Index> index_;
+  std::shared_ptr<const Index> index_;
 };
 
 struct JsonLimits {

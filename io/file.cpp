@@ -1,0 +1,222 @@
+#include "io/file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "kernels/core/error.h"
+
+namespace tokenmill::io {
+namespace {
+
+[[noreturn]] void fail(const std::string& path, const char* action, int error) {
+  throw Error(ErrorKind::kIo, "{}: cannot {}: {} (errno {})", path, action, std::strerror(error), error);
+}
+
+struct stat stat_of(int fd, const std::string& path) {
+  struct stat status;
+  if (::fstat(fd, &status) != 0) fail(path, "stat", errno);
+  return status;
+}
+
+}  // namespace
+
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+File::File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+File& File::operator=(File&& other) noexcept {
+  if (this != &other) {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = std::exchange(other.fd_, -1);
+    path_ = std::move(other.path_);
+  }
+  return *this;
+}
+
+File File::open(const std::string& path, int flags, const char* action) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) fail(path, action, errno);
+  return File(fd, path);
+}
+
+File File::open_read(const std::string& path) {
+  File file = open(path, O_RDONLY, "open for reading");
+  if (S_ISDIR(stat_of(file.fd_, path).st_mode)) fail(path, "open for reading", EISDIR);
+  return file;
+}
+
+File File::create(const std::string& path) { return open(path, O_WRONLY | O_CREAT | O_TRUNC, "create"); }
+File File::create_new(const std::string& path) { return open(path, O_WRONLY | O_CREAT | O_EXCL, "create"); }
+
+File File::open_append(const std::string& path) {
+  File file = open(path, O_WRONLY | O_CREAT, "open for appending");
+  if (::lseek(file.fd_, 0, SEEK_END) < 0) fail(path, "seek to the end", errno);
+  return file;
+}
+
+int64_t File::size() const { return stat_of(fd_, path_).st_size; }
+bool File::is_regular() const { return S_ISREG(stat_of(fd_, path_).st_mode); }
+
+int64_t File::read_at(int64_t offset, std::span<std::byte> buffer) const {
+  size_t done = 0;
+  while (done < buffer.size()) {
+    const ssize_t n = ::pread(fd_, buffer.data() + done, buffer.size() - done, offset + static_cast<int64_t>(done));
+    if (n == 0) break;
+    if (n > 0) {
+      done += static_cast<size_t>(n);
+    } else if (errno != EINTR) {
+      fail(path_, "read", errno);
+    }
+  }
+  return static_cast<int64_t>(done);
+}
+
+void File::read_exactly_at(int64_t offset, std::span<std::byte> buffer) const {
+  const int64_t got = read_at(offset, buffer);
+  if (got != static_cast<int64_t>(buffer.size()))
+    throw Error(ErrorKind::kIo, "{}: is cut off: {} bytes wanted at offset {}, the file holds {} there", path_,
+                buffer.size(), offset, got);
+}
+
+int64_t File::read_some(std::span<std::byte> buffer) {
+  for (;;) {
+    const ssize_t n = ::read(fd_, buffer.data(), buffer.size());
+    if (n >= 0) return n;
+    if (errno != EINTR) fail(path_, "read", errno);
+  }
+}
+
+void File::will_need(int64_t offset, int64_t length) const { ::posix_fadvise(fd_, offset, length, POSIX_FADV_WILLNEED); }
+void File::will_read_sequentially() const { ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL); }
+
+void File::write_all(std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n > 0) {
+      bytes.remove_prefix(static_cast<size_t>(n));
+    } else if (n == 0) {
+      fail(path_, "write", ENOSPC);  // POSIX leaves 0 for a regular file unspecified; never loop on it
+    } else if (errno != EINTR) {
+      fail(path_, "write", errno);
+    }
+  }
+}
+
+void File::truncate(int64_t bytes) {
+  int result = 0;
+  do {
+    result = ::ftruncate(fd_, bytes);
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) fail(path_, "truncate", errno);
+  if (::lseek(fd_, bytes, SEEK_SET) < 0) fail(path_, "seek", errno);
+}
+
+void File::sync() {
+  if (::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS) fail(path_, "fsync", errno);  // EINVAL: pipes, /dev/null
+}
+
+void File::close() {
+  const int fd = std::exchange(fd_, -1);
+  if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) fail(path_, "close", errno);
+}
+
+std::string read_file(const std::string& path, int64_t max_bytes) {
+  const File file = File::open_read(path);
+  const int64_t size = file.size();
+  if (size > max_bytes)
+    throw Error(ErrorKind::kIo, "{}: holds {} bytes; at most {} are allowed here", path, size, max_bytes);
+  std::string text(static_cast<size_t>(size), '\0');
+  file.read_exactly_at(0, std::as_writable_bytes(std::span(text)));
+  return text;
+}
+
+void sync_directory(const std::string& directory) {
+  const std::string path = directory.empty() ? "." : directory;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail(path, "open directory", errno);
+  const int result = ::fsync(fd);
+  const int error = errno;
+  ::close(fd);
+  if (result != 0 && error != EINVAL) fail(path, "fsync directory", error);  // EINVAL: file systems without it
+}
+
+FileWriter::FileWriter(File file, int64_t offset, int64_t buffer_bytes)
+    : file_(std::move(file)), offset_(offset), buffer_bytes_(buffer_bytes) {
+  buffer_.reserve(static_cast<size_t>(buffer_bytes));
+}
+
+void FileWriter::check_usable() const {
+  if (failed_)
+    throw Error(ErrorKind::kIo, "{}: an earlier write failed; nothing more is written to this file", file_.path());
+}
+
+void FileWriter::write(std::string_view bytes) {
+  check_usable();
+  offset_ += static_cast<int64_t>(bytes.size());
+  if (static_cast<int64_t>(buffer_.size() + bytes.size()) > buffer_bytes_) flush();
+  if (static_cast<int64_t>(bytes.size()) < buffer_bytes_) {
+    buffer_.append(bytes);
+    return;
+  }
+  failed_ = true;
+  file_.write_all(bytes);
+  failed_ = false;
+}
+
+void FileWriter::flush() {
+  check_usable();
+  failed_ = true;  // until the write has gone through
+  file_.write_all(buffer_);
+  failed_ = false;
+  buffer_.clear();
+}
+
+void FileWriter::sync() {
+  flush();
+  failed_ = true;  // after a failed fsync the kernel may have dropped the pages: a second fsync would lie
+  file_.sync();
+  failed_ = false;
+}
+
+void FileWriter::close() {
+  flush();
+  failed_ = true;
+  file_.close();
+}
+
+AtomicFile::AtomicFile(const std::string& path)
+    : path_(path),
+      temporary_path_(path + ".tmp." + std::to_string(::getpid())),
+      writer_(File::create(temporary_path_)) {}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_) ::unlink(temporary_path_.c_str());
+}
+
+void AtomicFile::commit() {
+  writer_.sync();
+  writer_.close();
+  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) fail(path_, "rename the finished file to this name", errno);
+  committed_ = true;
+  sync_directory(std::filesystem::path(path_).parent_path().string());
+}
+
+void write_file_atomically(const std::string& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+}  // namespace tokenmill::io
