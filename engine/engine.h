@@ -1,0 +1,56 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/runner.h"
+
+namespace tokenmill {
+
+namespace text {
+class Tokenizer;
+}
+
+struct EngineOptions {
+  bool enable_chunked_prefill = true;
+  std::vector<int32_t> eos_token_ids;  ///< end a sequence unless ignore_eos
+  bool detokenize = true;              ///< false: outputs carry token ids only and stop strings are refused
+};
+
+/// Counters of one replica since its start; all monotone except the *_now fields.
+struct EngineStats {
+  int64_t num_steps = 0, num_prompt_tokens = 0, num_generation_tokens = 0;  ///< tokens computed / sampled
+  int64_t num_finished = 0, num_failed = 0, num_preemptions = 0;
+  int64_t num_running_now = 0, num_waiting_now = 0;
+  int64_t kv_blocks_used_now = 0, kv_blocks_used_peak = 0, kv_blocks_total = 0;
+  int64_t sum_running = 0;  ///< running sequences summed over steps: mean = sum_running / num_steps
+  double step_seconds = 0;
+};
+
+/// The narrow face of one replica's engine, on the leader. One thread calls it.
+class Engine {
+ public:
+  /// runner and tokenizer outlive the engine. tokenizer may be null when options.detokenize is false.
+  Engine(Runner& runner, const text::Tokenizer* tokenizer, const EngineOptions& options);
+  ~Engine();
+
+  /// Queues a request. One that can never run (too long, too many blocks) comes back from take_finished with an error.
+  void submit(Request request);
+  /// Schedules and launches what it can, collects the oldest step when the pipeline is full or nothing else can be
+  /// launched, and updates. Callable without work. Returns false when there was nothing to do.
+  bool step();
+  /// Finished since the last call, in order of completion.
+  std::vector<RequestOutput> take_finished();
+  /// True when no request is waiting, running or in flight (finished ones may still wait to be taken).
+  bool idle() const;
+  /// Requests not finished yet: waiting and running.
+  int64_t num_unfinished() const;
+  const EngineStats& stats() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tokenmill

@@ -1,0 +1,61 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/sampling.h"
+
+namespace tokenmill {
+
+/// What was asked: one parsed and tokenized row. Immutable once submitted.
+struct Request {
+  int64_t request_id = 0;  ///< the caller's handle, unique among unfinished requests; never part of a result's content
+  std::vector<int32_t> prompt_token_ids;  ///< not empty
+  SamplingParams sampling;                ///< checked and normalized
+  /// Key of the random stream: made from the row's own seed when it has one, else from job seed and row identity.
+  /// Sample i of the request uses sample_key(random_key, i); position comes in at the draw (kernels/random.h).
+  uint64_t random_key = 0;
+};
+
+enum class FinishReason : uint8_t { kStop, kLength };
+const char* to_string(FinishReason reason);  ///< "stop", "length"
+
+/// Which stop string or stop token id ended a sequence; empty for end-of-sequence and length.
+using StopReason = std::variant<std::monostate, std::string, int32_t>;
+
+/// One finished sample.
+struct SequenceOutput {
+  int index = 0;
+  std::string text;                ///< detokenized, stop string cut unless asked for
+  std::vector<int32_t> token_ids;  ///< all generated ids, stop and end tokens included
+  FinishReason finish_reason = FinishReason::kStop;
+  StopReason stop_reason;
+  double cumulative_logprob = 0;  ///< natural log, raw logits, sum in order of generation
+};
+
+/// Why a request failed inside the engine: the row gets this error, the others go on.
+struct RequestError {
+  std::string code;     ///< "invalid_request" (the row's fault) or "internal"
+  std::string field;    ///< may be empty
+  std::string message;
+};
+
+/// Depends on time and place; goes to row metrics, never into results. Seconds on kernels/core/clock.
+struct RequestTiming {
+  double submitted_s = 0, first_scheduled_s = 0, first_token_s = 0, finished_s = 0;
+  int64_t num_cached_tokens = 0, num_preemptions = 0;
+};
+
+/// The result of one request, delivered once.
+struct RequestOutput {
+  int64_t request_id = 0;
+  std::vector<SequenceOutput> outputs;  ///< empty when error is set
+  int64_t num_prompt_tokens = 0;
+  int64_t num_completion_tokens = 0;
+  std::optional<RequestError> error;
+  RequestTiming timing;
+};
+
+}  // namespace tokenmill

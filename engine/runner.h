@@ -1,0 +1,54 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/step_plan.h"
+#include "kernels/kv_pool.h"
+
+namespace tokenmill {
+
+/// One sampled token.
+struct SampledToken {
+  int32_t token_id = 0;
+  float logprob = 0;  ///< of the raw logits
+  bool failed = false;  ///< the row's logits held NaN or infinity; token_id means nothing
+};
+
+/// What a step produced.
+struct StepResult {
+  struct Slot {
+    int32_t slot = 0;
+    std::vector<SampledToken> tokens;  ///< one per wanted logits row, in order
+  };
+  uint64_t step_id = 0;
+  std::vector<Slot> slots;  ///< scheduled slots that wanted logits, in the plan's order
+  double device_seconds = 0;
+};
+
+using Ticket = uint64_t;
+
+/// What the runner offers the scheduler; fixed for the job.
+struct RunnerLimits {
+  std::vector<KvSpec> kv_groups;
+  std::vector<int64_t> num_blocks;     ///< per group: the minimum over the replica's ranks
+  int64_t max_num_seqs = 0;            ///< slots
+  int64_t max_num_batched_tokens = 0;  ///< tokens of one step
+  int64_t max_logits_rows = 0;         ///< logits rows of one step; >= max_num_seqs
+  int64_t max_model_len = 0;
+  int64_t vocab_size = 0;
+  int max_steps_in_flight = 1;
+};
+
+/// Executes steps of one replica. Implemented by ModelRunner, by the tests' fake and (later) by a cost model.
+/// launch() may be called again before collect() up to max_steps_in_flight times; collect() in ticket order.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  virtual const RunnerLimits& limits() const = 0;
+  /// Enqueues the step; the plan's content has been taken over when it returns.
+  virtual Ticket launch(const StepPlan& plan) = 0;
+  /// Waits for the step. A plan that is dummy gives a result without slots.
+  virtual StepResult collect(Ticket ticket) = 0;
+};
+
+}  // namespace tokenmill

@@ -1,0 +1,87 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kernels/kv_pool.h"
+
+namespace tokenmill {
+
+/// Sampling state of a slot as the device tables hold it.
+struct SlotSampling {
+  float temperature = 0;  ///< 0: greedy
+  float top_p = 1;
+  float min_p = 0;
+  int32_t top_k = 0;  ///< 0: off
+  uint64_t key = 0;
+  bool operator==(const SlotSampling&) const = default;
+};
+
+/// A sequence enters a slot (first time, or again after a preemption).
+struct NewSlot {
+  int32_t slot = 0;
+  std::vector<int32_t> token_ids;               ///< all tokens known now: prompt, and generated ones after a preemption
+  SlotSampling sampling;
+  std::vector<std::vector<int32_t>> block_ids;  ///< per KV group, in order of position
+  bool operator==(const NewSlot&) const = default;
+};
+
+/// Blocks appended to a slot's tables.
+struct GrownSlot {
+  int32_t slot = 0;
+  std::vector<std::vector<int32_t>> block_ids;  ///< per KV group, appended
+  bool operator==(const GrownSlot&) const = default;
+};
+
+/// Where a scheduled token comes from.
+enum class TokenSource : uint8_t {
+  kLiteral,      ///< the slot's known tokens (prompt, or samples already collected)
+  kLastSampled,  ///< the last token sampled in this slot, which may not have been collected yet; num_tokens is 1
+};
+
+/// One slot's share of the step: positions [start, start + num_tokens).
+struct ScheduledSlot {
+  int32_t slot = 0;
+  int64_t start = 0;
+  int32_t num_tokens = 0;
+  TokenSource source = TokenSource::kLiteral;
+  /// Offsets inside [0, num_tokens) whose logits are wanted, ascending; each gives one sampled token.
+  std::vector<int32_t> logits_rows;
+  bool operator==(const ScheduledSlot&) const = default;
+};
+
+/// Block copies of one group (copy-on-write), done before the step's writes.
+struct GroupCopies {
+  int32_t group = 0;
+  std::vector<BlockCopy> copies;
+  bool operator==(const GroupCopies&) const = default;
+};
+
+/// One step of a replica as deltas on stable slots (0 <= slot < max_num_seqs). Made by the leader's scheduler, broadcast
+/// as bytes; followers replay plans and never schedule. Order of effect: finished, preempted, fresh_blocks, copies,
+/// new_slots, grown, then the scheduled slots in their order (the flattened batch follows it).
+struct StepPlan {
+  uint64_t step_id = 0;
+  bool dummy = false;  ///< nothing to compute, but step in time with the others
+  bool stop = false;   ///< the last plan: followers leave their loop
+  std::vector<int32_t> finished;   ///< slots released
+  std::vector<int32_t> preempted;  ///< slots released, their sequences come back later as new
+  /// Per group: blocks handed out now that have been used before; their stale values must not matter.
+  std::vector<std::vector<int32_t>> fresh_blocks;
+  std::vector<GroupCopies> copies;
+  std::vector<NewSlot> new_slots;
+  std::vector<GrownSlot> grown;
+  std::vector<ScheduledSlot> scheduled;
+
+  int64_t num_tokens() const;       ///< sum of scheduled num_tokens
+  int64_t num_logits_rows() const;  ///< sum of scheduled logits_rows
+  bool operator==(const StepPlan&) const = default;
+};
+
+/// Little-endian, versioned (first byte: format version). deserialize throws Error(kInternal) on a version it does not
+/// know, on truncation and on counts that exceed the bytes.
+std::vector<std::byte> serialize(const StepPlan& plan);
+StepPlan deserialize_step_plan(std::span<const std::byte> bytes);
+
+}  // namespace tokenmill

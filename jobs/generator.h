@@ -1,0 +1,75 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tokenmill::jobs {
+
+/// Where a record came from.
+struct RecordSource {
+  int64_t row = 0;          ///< 0-based over all inputs of the job
+  std::string_view file;    ///< as given by the user
+  int64_t line = 0;         ///< 1-based in that file
+  /// Set when the record's bytes were not read (longer than the limit): its length; the record view is empty then.
+  int64_t oversized_bytes = 0;
+};
+
+/// An encoded row on its way through a Generator: made by RowCodec::encode, opaque to jobs.
+class WorkItem {
+ public:
+  explicit WorkItem(int64_t row) : row_(row) {}
+  virtual ~WorkItem() = default;
+  int64_t row() const { return row_; }
+
+ private:
+  int64_t row_;
+};
+
+/// A row's final result, ready to be written: exactly one per row.
+struct FinishedRow {
+  int64_t row = 0;
+  std::string record;   ///< one output line without its newline
+  bool failed = false;  ///< the record carries an error
+};
+
+/// Turns records into work and results into records. Thread-safe: encode and prefix_bytes run on reader threads.
+class RowCodec {
+ public:
+  virtual ~RowCodec() = default;
+  /// Bytes by which rows are grouped before anything is tokenized (equal beginnings share KV blocks).
+  virtual std::string_view prefix_bytes(std::string_view record) const = 0;
+  /// Never throws for a bad row: the work item then carries the row's error and the Generator finishes it at once.
+  virtual std::unique_ptr<WorkItem> encode(const RecordSource& source, std::string_view record) const = 0;
+};
+
+/// What a Generator expects of the work it holds; seconds from now.
+struct GeneratorEstimate {
+  double drain_s = 0;  ///< to finish everything submitted
+};
+
+/// Progress counters a leader reports; monotone except *_now.
+struct GeneratorStats {
+  int64_t prompt_tokens = 0, generation_tokens = 0, steps = 0, sum_running = 0;
+  int64_t running_now = 0, waiting_now = 0;
+  double kv_usage_now = 0, kv_usage_peak = 0;  ///< 0..1
+  double step_seconds = 0;
+};
+
+/// Computes rows. One thread calls it (the step loop).
+class Generator {
+ public:
+  virtual ~Generator() = default;
+  virtual void submit(std::unique_ptr<WorkItem> item) = 0;
+  /// One engine step; callable without work. Returns false when there was nothing to do.
+  virtual bool step() = 0;
+  virtual std::vector<FinishedRow> take_finished() = 0;
+  virtual bool idle() const = 0;
+  /// How many more rows should be submitted to keep the device busy (0: enough queued).
+  virtual int64_t wants() const = 0;
+  virtual GeneratorEstimate estimate() const = 0;
+  virtual GeneratorStats stats() const = 0;
+};
+
+}  // namespace tokenmill::jobs
