@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace tokenmill::io {
+
+/// Where a reader goes on: always the start of a line (of a record, for formats without lines). The default is the start
+/// of the file. Worth storing: a reader that seeks to a position gives the same records as one that read up to it.
+struct RecordPosition {
+  int64_t offset = 0;  ///< in the unpacked file
+  int64_t line = 1;    ///< the line that starts there
+  bool operator==(const RecordPosition&) const = default;
+};
+
+/// One record as it stands in the file: not parsed, not validated.
+struct Record {
+  int64_t line = 0;        ///< counted from 1, blank lines included: what an editor shows
+  int64_t offset = 0;      ///< of its first byte, in the unpacked file
+  int64_t length = 0;      ///< bytes, without the line's end; counted for oversized records too
+  std::string_view bytes;  ///< valid until the reader is used again; empty when oversized
+  bool oversized = false;  ///< longer than max_record_bytes: skipped, never held in memory
+};
+
+struct RecordReaderOptions {
+  int64_t max_record_bytes = int64_t{64} << 20;
+};
+
+/// Reads the records of one file from front to back with bounded memory. Not thread-safe; several readers may have the
+/// same file open. Damaged packed data throws Error(kIo) from any method.
+class RecordReader {
+ public:
+  virtual ~RecordReader() = default;
+  /// The next record; false at the end of the file (again and again).
+  virtual bool next(Record& record) = 0;
+  /// Where next() looks for its record.
+  virtual RecordPosition position() const = 0;
+  /// Goes on at a position that position() gave for the same file. Packed files read up to it, from the start when it
+  /// lies behind.
+  virtual void seek(const RecordPosition& position) = 0;
+  /// True when seek() costs nothing (plain files).
+  virtual bool can_jump() const = 0;
+  virtual const std::string& path() const = 0;
+
+  /// Passes over up to `count` records; returns how many there were. This is the index pass: memory speed, no parsing.
+  int64_t skip(int64_t count);
+};
+
+/// Opens a file of records. JSONL, plain or packed (see byte_stream.h), is the one format so far.
+std::unique_ptr<RecordReader> open_records(const std::string& path, const RecordReaderOptions& options = {});
+
+}  // namespace tokenmill::io
