@@ -1,0 +1,41 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kernels/kv_pool.h"
+
+namespace tokenmill {
+
+/// What a rank's memory is asked to hold; bytes.
+struct MemoryRequest {
+  int64_t total_bytes = 0;      ///< of the device (CPU: of the node, or its control group)
+  double utilization = 0.9;     ///< share of it that all ranks on the device may use together
+  int ranks_on_device = 1;      ///< ranks that share it
+  int64_t weight_bytes = 0;
+  int64_t activation_bytes = 0; ///< logits and step input included
+  std::vector<KvSpec> kv_groups;
+  std::vector<int64_t> kv_block_bytes;  ///< per group
+  std::optional<int64_t> kv_cache_bytes;  ///< --kv-cache-memory-bytes
+  std::optional<int64_t> num_blocks;      ///< --num-gpu-blocks-override, per group
+  int64_t max_num_seqs = 0, max_model_len = 0;
+};
+
+/// How it is divided. Pure arithmetic, the same on every rank for equal requests.
+struct MemoryPlan {
+  int64_t budget_bytes = 0;  ///< this rank's share
+  int64_t weight_bytes = 0, activation_bytes = 0, kv_bytes = 0;
+  std::vector<int64_t> num_blocks;  ///< per group; equal for all groups
+  int64_t kv_tokens = 0;            ///< tokens the blocks hold: num_blocks * block_size
+  std::string describe() const;     ///< one line for the banner
+};
+
+/// KV gets what weights and activations leave, but never more than max_num_seqs sequences of max_model_len can use.
+/// Throws Error(kDevice) with the numbers when weights do not fit or not one sequence of max_model_len fits.
+MemoryPlan plan_memory(const MemoryRequest& request);
+
+/// "1.25 GiB"
+std::string format_bytes(int64_t bytes);
+
+}  // namespace tokenmill

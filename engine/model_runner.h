@@ -1,0 +1,52 @@
+#pragma once
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "engine/kv_cache.h"
+#include "engine/models/decoder.h"
+#include "engine/runner.h"
+#include "engine/step_input.h"
+#include "kernels/ops.h"
+
+namespace tokenmill {
+
+/// Runs one rank's share of a replica's steps on its device: applies the plan's deltas to its slots, stages the input,
+/// runs the model and the sampler, stages the output. Leader and followers have one each. One thread calls it.
+class ModelRunner : public Runner {
+ public:
+  /// model is loaded and unbound; limits.kv_groups must be model.kv_specs(). Takes KV and activation memory from
+  /// ops.memory(); everything outlives the runner.
+  ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits);
+
+  const RunnerLimits& limits() const override { return limits_; }
+  Ticket launch(const StepPlan& plan) override;
+  StepResult collect(Ticket ticket) override;
+
+ private:
+  struct InFlight {
+    Ticket ticket;
+    uint64_t step_id;
+    std::vector<std::pair<int32_t, int32_t>> rows;  ///< (slot, number of logits rows) in plan order
+    Stream::Event event;
+    double launched_s;
+  };
+  void apply(const StepPlan& plan);
+  void enter(const NewSlot& slot);
+  void run(const StepPlan& plan);
+
+  Ops& ops_;
+  Decoder& model_;
+  RunnerLimits limits_;
+  KvCache kv_;
+  Buffer activation_storage_;
+  Activations activations_;
+  StepInput input_;
+  SlotTables tables_;
+  std::vector<SlotState> slots_;
+  Buffer output_;  ///< host copies of PickResult for max_logits_rows
+  std::deque<InFlight> in_flight_;
+  Ticket next_ticket_ = 1;
+};
+
+}  // namespace tokenmill

@@ -1,0 +1,216 @@
+#include "engine/models/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tokenmill {
+namespace {
+
+/// Distinct windows in order of first appearance: one KV group each.
+std::vector<int64_t> distinct_windows(const ModelConfig& config) {
+  std::vector<int64_t> windows;
+  for (const int64_t w : config.layer_window) {
+    if (std::find(windows.begin(), windows.end(), w) == windows.end()) windows.push_back(w);
+  }
+  return windows;
+}
+
+/// Hands out views one after the other, 64-byte aligned; with base null it only counts.
+class Carver {
+ public:
+  Carver(void* base, bool is_host) : base_(static_cast<char*>(base)), is_host_(is_host) {}
+  TensorView take(DType dtype, int64_t rows, int64_t cols) {
+    const int64_t at = num_bytes_;
+    num_bytes_ += (rows * cols * dtype_size(dtype) + 63) / 64 * 64;
+    return TensorView(base_ == nullptr ? nullptr : base_ + at, dtype, {rows, cols}, is_host_);
+  }
+  TensorView take(DType dtype, int64_t count) {
+    const TensorView view = take(dtype, 1, count);
+    return TensorView(view.data(), dtype, {count}, is_host_);
+  }
+  int64_t num_bytes() const { return num_bytes_; }
+
+ private:
+  char* base_;
+  bool is_host_;
+  int64_t num_bytes_ = 0;
+};
+
+Activations carve(const ModelConfig& c, DType dtype, int64_t tokens, int64_t rows, Carver& carver) {
+  Activations a;
+  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  a.hidden = carver.take(dtype, tokens, c.hidden_size);
+  a.normed = carver.take(dtype, tokens, c.hidden_size);
+  a.qkv = carver.take(dtype, tokens, q + 2 * kv);
+  a.attention = carver.take(dtype, tokens, q);
+  a.gate_up = carver.take(dtype, tokens, 2 * c.intermediate_size);
+  a.gated = carver.take(dtype, tokens, c.intermediate_size);
+  a.block_out = carver.take(dtype, tokens, c.hidden_size);
+  a.cos_sin = carver.take(DType::kF32, tokens, c.rope.rotary_dim);
+  a.row_hidden = carver.take(dtype, rows, c.hidden_size);
+  a.row_attention = carver.take(dtype, rows, q);
+  a.row_normed = carver.take(dtype, rows, c.hidden_size);
+  const int64_t num_tiles = (c.vocab_size + kVocabTile - 1) / kVocabTile;
+  a.tiles.logits = carver.take(DType::kF32, rows, c.vocab_size);
+  a.tiles.max = carver.take(DType::kF32, rows, num_tiles);
+  a.tiles.argmax = carver.take(DType::kI32, rows, num_tiles);
+  a.tiles.sum_exp = carver.take(DType::kF32, rows, num_tiles);
+  a.tiles.sum_exp_t = carver.take(DType::kF32, rows, num_tiles);
+  a.tiles.non_finite = carver.take(DType::kI32, rows, num_tiles);
+  a.picked.token_ids = carver.take(DType::kI32, rows);
+  a.picked.logprobs = carver.take(DType::kF32, rows);
+  a.picked.status = carver.take(DType::kI32, rows);
+  return a;
+}
+
+}  // namespace
+
+Activations cut(const Activations& a, int64_t num_tokens, int64_t num_rows) {
+  Activations out = a;
+  for (TensorView* v : {&out.hidden, &out.normed, &out.qkv, &out.attention, &out.gate_up, &out.gated, &out.block_out,
+                        &out.cos_sin}) {
+    *v = v->slice_rows(0, num_tokens);
+  }
+  for (TensorView* v : {&out.row_hidden, &out.row_attention, &out.row_normed, &out.tiles.logits, &out.tiles.max,
+                        &out.tiles.argmax, &out.tiles.sum_exp, &out.tiles.sum_exp_t, &out.tiles.non_finite,
+                        &out.picked.token_ids, &out.picked.logprobs, &out.picked.status}) {
+    *v = v->slice_rows(0, num_rows);
+  }
+  return out;
+}
+
+Decoder::Decoder(const ModelConfig& config, int64_t max_model_len, WeightBuilder& builder)
+    : config_(config), rope_(rope_frequencies(config.rope, max_model_len)), layers_(config.num_layers) {
+  const std::string table = "model.embed_tokens.weight";
+  builder.embedding(embedding_, table, config.vocab_size, config.hidden_size);
+  for (int64_t i = 0; i < config.num_layers; ++i) register_layer(layers_[i], i, builder);
+  builder.vector(final_norm_, {"model.norm.weight"}, {config.hidden_size});
+  builder.linear(head_, {config.tie_embeddings ? table : "lm_head.weight"}, config.hidden_size, {config.vocab_size});
+}
+
+void Decoder::register_layer(Layer& layer, int64_t index, WeightBuilder& builder) {
+  const ModelConfig& c = config_;
+  const std::string at = "model.layers." + std::to_string(index) + ".";
+  const std::string attention = at + "self_attn.", mlp = at + "mlp.";
+  const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
+  builder.vector(layer.input_norm, {at + "input_layernorm.weight"}, {c.hidden_size});
+  builder.linear(layer.qkv, {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"},
+                 c.hidden_size, {q, kv, kv});
+  if (c.qkv_bias) {
+    builder.vector(layer.qkv_bias, {attention + "q_proj.bias", attention + "k_proj.bias", attention + "v_proj.bias"},
+                   {q, kv, kv});
+  }
+  if (c.qk_norm) {
+    builder.vector(layer.q_norm, {attention + "q_norm.weight"}, {c.head_dim});
+    builder.vector(layer.k_norm, {attention + "k_norm.weight"}, {c.head_dim});
+  }
+  builder.linear(layer.output, {attention + "o_proj.weight"}, q, {c.hidden_size});
+  if (c.output_bias) builder.vector(layer.output_bias, {attention + "o_proj.bias"}, {c.hidden_size});
+  builder.vector(layer.post_attention_norm, {at + "post_attention_layernorm.weight"}, {c.hidden_size});
+  builder.linear(layer.gate_up, {mlp + "gate_proj.weight", mlp + "up_proj.weight"}, c.hidden_size,
+                 {c.intermediate_size, c.intermediate_size});
+  builder.linear(layer.down, {mlp + "down_proj.weight"}, c.intermediate_size, {c.hidden_size});
+  if (c.mlp_bias) {
+    builder.vector(layer.gate_up_bias, {mlp + "gate_proj.bias", mlp + "up_proj.bias"},
+                   {c.intermediate_size, c.intermediate_size});
+    builder.vector(layer.down_bias, {mlp + "down_proj.bias"}, {c.hidden_size});
+  }
+  layer.params.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
+  layer.params.window = c.layer_window[index];
+}
+
+std::vector<KvSpec> Decoder::kv_specs(DType dtype, int64_t block_size) const {
+  std::vector<KvSpec> specs;
+  for (const int64_t window : distinct_windows(config_)) {
+    KvSpec spec;
+    spec.kind = window == 0 ? KvSpec::Kind::kFull : KvSpec::Kind::kSlidingWindow;
+    spec.window = window;
+    spec.num_layers = std::count(config_.layer_window.begin(), config_.layer_window.end(), window);
+    spec.num_kv_heads = config_.num_kv_heads;
+    spec.k_dim = spec.v_dim = config_.head_dim;
+    spec.dtype = dtype;
+    spec.block_size = block_size;
+    specs.push_back(spec);
+  }
+  return specs;
+}
+
+void Decoder::bind(Ops& ops, std::span<KvPool* const> pools) {
+  const std::vector<int64_t> windows = distinct_windows(config_);
+  TM_ASSERT(pools.size() == windows.size());
+  std::vector<int64_t> next(windows.size(), 0);
+  for (int64_t i = 0; i < config_.num_layers; ++i) {
+    const auto group = std::find(windows.begin(), windows.end(), config_.layer_window[i]) - windows.begin();
+    layers_[i].kv = {pools[group], next[group]++, static_cast<int>(group)};
+  }
+  const int64_t count = static_cast<int64_t>(rope_.inv_freq.size());
+  rope_storage_ = ops.memory().allocate(count * 4);
+  inv_freq_ = TensorView(rope_storage_.data(), DType::kF32, {count}, ops.device().kind == DeviceKind::kCpu);
+  ops.stream().copy(inv_freq_.data(), rope_.inv_freq.data(), count * 4);
+  ops.stream().synchronize();
+}
+
+int64_t Decoder::activation_bytes(DType dtype, int64_t max_tokens, int64_t max_rows) const {
+  Carver carver(nullptr, true);
+  carve(config_, dtype, max_tokens, max_rows, carver);
+  return carver.num_bytes();
+}
+
+Activations Decoder::make_activations(DType dtype, int64_t max_tokens, int64_t max_rows, Buffer& storage) const {
+  Carver carver(storage.data(), storage.device().kind == DeviceKind::kCpu);
+  const Activations a = carve(config_, dtype, max_tokens, max_rows, carver);
+  TM_ASSERT(carver.num_bytes() <= storage.num_bytes());
+  return a;
+}
+
+void Decoder::attend(Ops& ops, const StepTensors& step, const Layer& layer, const Activations& a) const {
+  const int64_t q = config_.num_heads * config_.head_dim, kv = config_.num_kv_heads * config_.head_dim;
+  ops.linear(a.qkv, a.normed, *layer.qkv, {.bias = layer.qkv_bias, .residual = {}});
+  const TensorView query = a.qkv.slice_cols(0, q);
+  ops.rope_and_store_kv({.q = query,
+                         .k = a.qkv.slice_cols(q, kv),
+                         .v = a.qkv.slice_cols(q + kv, kv),
+                         .cos_sin = a.cos_sin,
+                         .q_norm = layer.q_norm,
+                         .k_norm = layer.k_norm,
+                         .norm_eps = static_cast<float>(config_.rms_norm_eps)},
+                        step, layer.kv);
+  ops.attention(a.attention, query, step, layer.kv, layer.params);
+}
+
+void Decoder::mlp(Ops& ops, const Layer& layer, TensorView out, TensorView normed, const Activations& a) const {
+  const TensorView gate_up = a.gate_up.slice_rows(0, normed.rows()), gated = a.gated.slice_rows(0, normed.rows());
+  ops.linear(gate_up, normed, *layer.gate_up, {.bias = layer.gate_up_bias, .residual = {}});
+  ops.gated_activation(gated, gate_up, Activation::kSilu);
+  ops.linear(out, gated, *layer.down, {.bias = layer.down_bias, .residual = {}});
+}
+
+void Decoder::forward(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a) const {
+  const auto eps = static_cast<float>(config_.rms_norm_eps);
+  ops.embed(a.hidden, *embedding_, step.token_ids, tables.last_token);
+  ops.rope_angles(a.cos_sin, step.positions, inv_freq_, rope_.multiplier);
+  ops.rms_norm(a.normed, a.hidden, layers_.front().input_norm, eps);
+  for (size_t i = 0; i + 1 < layers_.size(); ++i) {
+    const Layer& layer = layers_[i];
+    attend(ops, step, layer, a);
+    ops.linear(a.block_out, a.attention, *layer.output, {.bias = layer.output_bias, .residual = {}});
+    ops.add_rms_norm(a.normed, a.hidden, a.block_out, layer.post_attention_norm, eps);
+    mlp(ops, layer, a.block_out, a.normed, a);
+    ops.add_rms_norm(a.normed, a.hidden, a.block_out, layers_[i + 1].input_norm, eps);
+  }
+  // After the last layer's attention only the rows that are sampled matter.
+  const Layer& last = layers_.back();
+  attend(ops, step, last, a);
+  if (step.logits_rows.empty()) return;
+  const TensorView row_out = a.block_out.slice_rows(0, step.logits_rows.num_elements());
+  ops.gather_rows(a.row_attention, a.attention, step.logits_rows);
+  ops.gather_rows(a.row_hidden, a.hidden, step.logits_rows);
+  ops.linear(row_out, a.row_attention, *last.output, {.bias = last.output_bias, .residual = {}});
+  ops.add_rms_norm(a.row_normed, a.row_hidden, row_out, last.post_attention_norm, eps);
+  mlp(ops, last, row_out, a.row_normed, a);
+  ops.add_rms_norm(a.row_normed, a.row_hidden, row_out, final_norm_, eps);
+  ops.lm_head_tiles(a.tiles, a.row_normed, *head_, 0, config_.vocab_size, step.row_slots, tables);
+  ops.pick(a.picked, a.tiles, config_.vocab_size, step, tables);
+}
+
+}  // namespace tokenmill

@@ -1,0 +1,137 @@
+#include "engine/models/weights.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <numeric>
+
+#include "kernels/core/error.h"
+
+namespace tokenmill {
+namespace {
+constexpr int64_t kAlignment = 64;
+int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+}  // namespace
+
+void WeightCatalog::add(WeightSource source) {
+  const std::string name = source.name;
+  if (!sources_.emplace(name, std::move(source)).second) {
+    throw Error(ErrorKind::kIo, "{}: tensor {} appears twice", where_, name);
+  }
+}
+
+const WeightSource* WeightCatalog::find(const std::string& name) const {
+  const auto it = sources_.find(name);
+  return it == sources_.end() ? nullptr : &it->second;
+}
+
+const WeightSource& WeightCatalog::at(const std::string& name) const {
+  if (const WeightSource* source = find(name)) return *source;
+  throw Error(ErrorKind::kIo, "{}: tensor {} is missing; config.json asks for it", where_, name);
+}
+
+struct WeightBuilder::Item {
+  enum class Kind { kLinear, kEmbedding, kVector } kind;
+  LinearSpec spec;
+  std::vector<const WeightSource*> sources;
+  int64_t num_bytes = 0;
+  std::unique_ptr<Linear>* linear = nullptr;
+  std::unique_ptr<Embedding>* embedding = nullptr;
+  TensorView* vector = nullptr;
+};
+
+WeightBuilder::WeightBuilder(Ops& ops, const WeightCatalog& catalog, DType compute_dtype)
+    : ops_(ops), catalog_(catalog), compute_dtype_(compute_dtype) {}
+WeightBuilder::~WeightBuilder() = default;
+
+LinearPart WeightBuilder::part(const WeightSource& source, int64_t rows, int64_t cols) const {
+  const bool matches = source.shape.size() == 2 ? source.shape[0] == rows && source.shape[1] == cols
+                                                : source.shape.size() == 1 && rows == 1 && source.shape[0] == cols;
+  if (!matches) {
+    const std::string wanted = rows == 1 ? fmt::format("[{}]", cols) : fmt::format("[{}, {}]", rows, cols);
+    throw Error(ErrorKind::kIo, "{}: tensor {} is [{}], the configuration asks for {}", source.file, source.stored_name,
+                fmt::join(source.shape, ", "), wanted);
+  }
+  const WeightFormatInfo info = weight_format_info(source.format);
+  if (cols % info.block_elements != 0) {
+    throw Error(ErrorKind::kIo, "{}: tensor {} is {} with rows of {}; rows must be a multiple of {}", source.file,
+                source.stored_name, info.name, cols, info.block_elements);
+  }
+  return {source.format, rows, cols, 0, rows, 0, cols, source.row_order, source.head_dim};
+}
+
+void WeightBuilder::reserve(Item item) {
+  for (const LinearPart& p : item.spec.parts) num_parameters_ += p.source_rows * p.source_cols;
+  num_bytes_ += aligned(item.num_bytes);
+  items_.push_back(std::move(item));
+}
+
+void WeightBuilder::linear(std::unique_ptr<Linear>& target, const std::vector<std::string>& names, int64_t in_features,
+                           const std::vector<int64_t>& out_features) {
+  Item item{Item::Kind::kLinear, {in_features, 0, compute_dtype_, {}}, {}};
+  item.linear = &target;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const WeightSource& source = catalog_.at(names[i]);
+    item.spec.parts.push_back(part(source, out_features[i], in_features));
+    item.spec.out_features += out_features[i];
+    item.sources.push_back(&source);
+  }
+  item.num_bytes = ops_.linear_bytes(item.spec);
+  reserve(std::move(item));
+}
+
+void WeightBuilder::embedding(std::unique_ptr<Embedding>& target, const std::string& name, int64_t rows, int64_t cols) {
+  const WeightSource& source = catalog_.at(name);
+  Item item{Item::Kind::kEmbedding, {cols, rows, compute_dtype_, {part(source, rows, cols)}}, {&source}};
+  item.embedding = &target;
+  item.num_bytes = ops_.embedding_bytes(item.spec);
+  reserve(std::move(item));
+}
+
+void WeightBuilder::vector(TensorView& target, const std::vector<std::string>& names, const std::vector<int64_t>& sizes) {
+  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  Item item{Item::Kind::kVector, {total, 1, compute_dtype_, {}}, {}};
+  item.vector = &target;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const WeightSource& source = catalog_.at(names[i]);
+    LinearPart p = part(source, 1, sizes[i]);
+    if (p.row_order != RowOrder::kAsIs) {  // a q or k bias: its elements are the rows
+      p = {source.format, sizes[i], 1, 0, sizes[i], 0, 1, source.row_order, source.head_dim};
+    }
+    item.spec.parts.push_back(p);
+    item.sources.push_back(&source);
+  }
+  item.num_bytes = total * dtype_size(compute_dtype_);
+  reserve(std::move(item));
+}
+
+WeightPlan WeightBuilder::place(std::span<std::byte> storage) {
+  TM_ASSERT(static_cast<int64_t>(storage.size()) >= num_bytes_);
+  WeightPlan plan;
+  int64_t offset = 0;
+  for (Item& item : items_) {
+    const std::span<std::byte> own = storage.subspan(offset, item.num_bytes);
+    offset += aligned(item.num_bytes);
+    WeightSink* sink = nullptr;
+    switch (item.kind) {
+      case Item::Kind::kLinear:
+        *item.linear = ops_.make_linear(item.spec, own);
+        sink = item.linear->get();
+        break;
+      case Item::Kind::kEmbedding:
+        *item.embedding = ops_.make_embedding(item.spec, own);
+        sink = item.embedding->get();
+        break;
+      case Item::Kind::kVector:
+        *item.vector = TensorView(own.data(), compute_dtype_, {item.spec.in_features},
+                                  ops_.device().kind == DeviceKind::kCpu);
+        vector_sinks_.push_back(ops_.make_vector_sink(*item.vector, item.spec.parts));
+        sink = vector_sinks_.back().get();
+        break;
+    }
+    for (size_t i = 0; i < item.sources.size(); ++i) plan.entries.push_back({item.sources[i], sink, static_cast<int>(i)});
+  }
+  return plan;
+}
+
+}  // namespace tokenmill

@@ -1,0 +1,88 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/ops.h"
+
+namespace tokenmill {
+
+/// One tensor of a checkpoint under its canonical (Hugging Face) name.
+struct WeightSource {
+  std::string name;           ///< "model.layers.0.self_attn.q_proj.weight"
+  std::string file;           ///< path
+  std::string stored_name;    ///< the name inside that file: for messages
+  WeightFormat format = WeightFormat::kF32;
+  std::vector<int64_t> shape;  ///< row-major
+  RowOrder row_order = RowOrder::kAsIs;
+  int64_t head_dim = 0;  ///< for row_order
+  int64_t offset = 0, num_bytes = 0;
+};
+
+/// All tensors of one checkpoint.
+class WeightCatalog {
+ public:
+  void add(WeightSource source);
+  const WeightSource* find(const std::string& name) const;
+  /// Throws Error(kIo) "dir: tensor NAME is missing".
+  const WeightSource& at(const std::string& name) const;
+  const std::map<std::string, WeightSource>& all() const { return sources_; }
+  /// Names the checkpoint in errors.
+  void set_where(std::string where) { where_ = std::move(where); }
+  const std::string& where() const { return where_; }
+
+ private:
+  std::map<std::string, WeightSource> sources_;
+  std::string where_;
+};
+
+/// What the loader executes: every (tensor, sink, part), in no particular order. A tensor may feed several sinks.
+struct WeightPlan {
+  struct Entry {
+    const WeightSource* source;
+    WeightSink* sink;
+    int part;
+  };
+  std::vector<Entry> entries;
+};
+
+/// Collects what a model needs (shapes checked against the checkpoint), says how many bytes that takes, then places it
+/// all in one storage and gives the plan that fills it. Targets must stay where they are until place() has run.
+class WeightBuilder {
+ public:
+  WeightBuilder(Ops& ops, const WeightCatalog& catalog, DType compute_dtype);
+  ~WeightBuilder();
+  /// Rows of the named [out, in] tensors stacked in order.
+  void linear(std::unique_ptr<Linear>& target, const std::vector<std::string>& names, int64_t in_features,
+              const std::vector<int64_t>& out_features);
+  void embedding(std::unique_ptr<Embedding>& target, const std::string& name, int64_t rows, int64_t cols);
+  /// The named vectors one after the other, in the compute dtype.
+  void vector(TensorView& target, const std::vector<std::string>& names, const std::vector<int64_t>& sizes);
+
+  int64_t num_bytes() const { return num_bytes_; }
+  int64_t num_parameters() const { return num_parameters_; }
+  /// storage: num_bytes(), 64-byte aligned, outlives the targets. Afterwards the builder owns the vectors' sinks: keep
+  /// it until the plan has been loaded.
+  WeightPlan place(std::span<std::byte> storage);
+
+ private:
+  struct Item;
+  LinearPart part(const WeightSource& source, int64_t rows, int64_t cols) const;
+  void reserve(Item item);
+  Ops& ops_;
+  const WeightCatalog& catalog_;
+  DType compute_dtype_;
+  std::vector<Item> items_;
+  std::vector<std::unique_ptr<WeightSink>> vector_sinks_;
+  int64_t num_bytes_ = 0, num_parameters_ = 0;
+};
+
+/// Streams the plan: each file is read once in ascending offsets by large sequential reads; every sink is finished.
+/// Throws Error(kIo) naming file and tensor. Returns the bytes read.
+int64_t load_weights(const WeightPlan& plan);
+
+}  // namespace tokenmill
