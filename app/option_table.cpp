@@ -1,0 +1,233 @@
+#include "app/option_table.h"
+
+#include <algorithm>
+
+#include "kernels/core/error.h"
+
+// A table: one row per option, in the order of --help.
+namespace tokenmill::app {
+namespace {
+
+using S = OptionShape;
+constexpr unsigned kEngines = kRun | kValidate | kBenchThroughput;
+constexpr unsigned kJobs = kRun | kValidate;
+constexpr unsigned kModels = kEngines | kInspect | kTokenize;
+constexpr unsigned kAll = kModels | kBenchKernels;
+constexpr int64_t kMaxTokens = int64_t{1} << 30;  // positions are counted in int32 on devices
+
+void only_one(const Setting& setting, const char* what) {
+  if (read_integer(setting, 1, 65536) != 1)
+    throw Error(ErrorKind::kConfig, "{} is {}; {} is not available in this version: use 1", setting.where,
+                setting.values[0], what);
+}
+
+std::optional<DType> read_dtype(const Setting& setting) {
+  const std::string word =
+      read_word(setting, {"auto", "half", "float16", "bfloat16", "float", "float32"});
+  if (word == "auto") return std::nullopt;
+  if (word == "bfloat16") return DType::kBF16;
+  return word == "half" || word == "float16" ? DType::kF16 : DType::kF32;
+}
+
+RowErrorLimit read_row_errors(const Setting& setting) {
+  Setting number = setting;
+  if (number.values[0].ends_with('%')) {
+    number.values[0].pop_back();
+    return {.percent = read_number(number, 0, 100)};
+  }
+  return {.count = read_integer(setting, 0)};
+}
+
+void read_stop(RunOptions& o, const Setting& s) {
+  if (std::any_of(s.values.begin(), s.values.end(), [](const std::string& v) { return v.empty(); }))
+    throw Error(ErrorKind::kConfig, "{} holds an empty string; it would stop every answer at once", s.where);
+  o.sampling.stop = s.values;
+}
+
+void read_stop_ids(RunOptions& o, const Setting& s) {
+  std::vector<int32_t> ids;
+  for (const std::string& value : s.values)
+    ids.push_back(static_cast<int32_t>(read_integer({s.name, {value}, s.where}, 0, kMaxTokens)));
+  o.sampling.stop_token_ids = ids;
+}
+
+void read_date(RunOptions& o, const Setting& s) {
+  const std::string& text = read_text(s);
+  int year = 0, month = 0, day = 0;
+  char rest = 0;
+  const bool ok = text.size() == 10 && std::sscanf(text.c_str(), "%4d-%2d-%2d%c", &year, &month, &day, &rest) == 3 &&
+                  month >= 1 && month <= 12 && day >= 1 && day <= 31;
+  if (!ok) throw Error(ErrorKind::kConfig, "{} is {}; it must be a day as YYYY-MM-DD", s.where, text);
+  o.date = text;
+}
+
+void read_chunked_prefill(RunOptions& o, const Setting& s) { o.enable_chunked_prefill = read_bool(s); }
+
+void read_deterministic(RunOptions& o, const Setting& s) {
+  o.deterministic = read_bool(s);
+  if (!o.deterministic)
+    throw Error(ErrorKind::kConfig, "{} is false; this version has only deterministic paths: leave it out", s.where);
+}
+
+const std::vector<OptionSpec> kTable = {
+    {"model", "Model", S::kValue, "PATH", "Hugging Face directory or .gguf file", "required", kModels,
+     [](RunOptions& o, const Setting& s) { o.model = read_text(s); }},
+    {"dtype", "Model", S::kValue, "NAME",
+     "auto, half, bfloat16 or float (auto: the checkpoint's, bfloat16 for GGUF; half is widened where the CPU lacks it)",
+     "auto", kEngines, [](RunOptions& o, const Setting& s) { o.dtype = read_dtype(s); }},
+    {"max-model-len", "Model", S::kValue, "TOKENS", "longest prompt plus answer", "the model's own", kEngines,
+     [](RunOptions& o, const Setting& s) { o.max_model_len = read_integer(s, 2, kMaxTokens); }},
+    {"chat-template", "Model", S::kValue, "FILE", "Jinja file that replaces the checkpoint's chat template",
+     "the model's own", kJobs | kTokenize, [](RunOptions& o, const Setting& s) { o.chat_template = read_text(s); }},
+    {"generation-config", "Model", S::kValue, "auto|none",
+     "auto: sampling defaults from the model's generation_config.json; none: leave them out", "auto", kJobs,
+     [](RunOptions& o, const Setting& s) {
+       o.use_generation_config = read_word(s, {"auto", "none", "vllm"}) == "auto";  // vllm: vLLM's word for none
+     }},
+    {"date", "Model", S::kValue, "YYYY-MM-DD", "the day that strftime_now in a template shows", "day of the start",
+     kJobs | kTokenize, read_date},
+    {"add-special-tokens", "Model", S::kSwitch, "BOOL", "start and end tokens around plain strings", "true", kTokenize,
+     [](RunOptions& o, const Setting& s) { o.add_special_tokens = read_bool(s); }},
+
+    {"input", "Rows", S::kList, "FILE...", "JSONL files, plain, .gz or .zst; repeatable, globs allowed", "required",
+     kJobs, [](RunOptions& o, const Setting& s) { o.input = s.values; }},
+    {"output", "Rows", S::kValue, "DIR", "directory for output.jsonl and run.yaml", "required", kJobs,
+     [](RunOptions& o, const Setting& s) { o.output = read_text(s); }},
+    {"restart", "Rows", S::kSwitch, "BOOL", "replace the results that DIR holds", "false", kJobs,
+     [](RunOptions& o, const Setting& s) { o.restart = read_bool(s); }},
+    {"passthrough", "Rows", S::kList, "FIELD...", "unknown fields of native rows to repeat under \"input\"", "none",
+     kJobs, [](RunOptions& o, const Setting& s) { o.passthrough = s.values; }},
+    {"max-row-errors", "Rows", S::kValue, "N|P%", "failed rows up to which the job counts as done (exit 0)", "0", kJobs,
+     [](RunOptions& o, const Setting& s) { o.max_row_errors = read_row_errors(s); }},
+    {"row-metrics", "Rows", S::kSwitch, "BOOL", "write times and ranks of each row to row_metrics.jsonl", "false", kJobs,
+     [](RunOptions& o, const Setting& s) { o.row_metrics = read_bool(s); }},
+    {"max-record-bytes", "Rows", S::kValue, "BYTES[K|M|G]", "longest input row; a longer one is an error row", "16M",
+     kJobs, [](RunOptions& o, const Setting& s) { o.max_record_bytes = read_bytes(s, 1024); }},
+
+    {"max-num-seqs", "Engine", S::kValue, "ROWS", "rows that run at once in a replica", "256", kEngines,
+     [](RunOptions& o, const Setting& s) { o.max_num_seqs = read_integer(s, 1, 65536); }},
+    {"max-num-batched-tokens", "Engine", S::kValue, "TOKENS", "tokens of one step", "2048", kEngines,
+     [](RunOptions& o, const Setting& s) { o.max_num_batched_tokens = read_integer(s, 1, kMaxTokens); }},
+    {"enable-chunked-prefill", "Engine", S::kSwitch, "BOOL", "spread long prompts over several steps", "true", kEngines,
+     read_chunked_prefill},
+    {"block-size", "Engine", S::kValue, "TOKENS", "tokens of one KV block, a multiple of 16", "16", kEngines,
+     [](RunOptions& o, const Setting& s) {
+       o.block_size = read_integer(s, 16, 1024);
+       if (o.block_size % 16 != 0)
+         throw Error(ErrorKind::kConfig, "{} is {}; it must be a multiple of 16", s.where, o.block_size);
+     }},
+    {"gpu-memory-utilization", "Engine", S::kValue, "SHARE",
+     "share of the device's memory for weights, activations and KV blocks (on CPUs: of the rank's share of the memory "
+     "available at start)",
+     "0.9", kEngines, [](RunOptions& o, const Setting& s) { o.gpu_memory_utilization = read_number(s, 0.01, 1); }},
+    {"kv-cache-memory-bytes", "Engine", S::kValue, "BYTES[K|M|G]", "memory for KV blocks per rank", "what is left",
+     kEngines, [](RunOptions& o, const Setting& s) { o.kv_cache_memory_bytes = read_bytes(s, 1); }},
+    {"num-gpu-blocks-override", "Engine", S::kValue, "BLOCKS", "KV blocks per rank, whatever fits", "what fits",
+     kEngines, [](RunOptions& o, const Setting& s) { o.num_gpu_blocks_override = read_integer(s, 1, kMaxTokens); }},
+    {"seed", "Engine", S::kValue, "N", "random streams of rows without a seed of their own", "0", kEngines,
+     [](RunOptions& o, const Setting& s) { o.seed = read_unsigned(s); }},
+    {"deterministic", "Engine", S::kSwitch, "BOOL", "same bits for a row whatever runs beside it", "true", kEngines,
+     read_deterministic},
+
+    {"device", "Devices and ranks", S::kValue, "NAME", "auto or cpu", "auto", kEngines | kBenchKernels,
+     [](RunOptions& o, const Setting& s) {
+       if (s.values.at(0) == "cuda")
+         throw Error(ErrorKind::kConfig, "{} is cuda, which is not available in this version; use cpu", s.where);
+       o.device = read_word(s, {"auto", "cpu"});
+     }},
+    {"cpu-isa", "Devices and ranks", S::kValue, "NAME", "auto, avx2, avx512 or avx512_bf16", "auto",
+     kEngines | kBenchKernels,
+     [](RunOptions& o, const Setting& s) { o.cpu_isa = read_word(s, {"auto", "avx2", "avx512", "avx512_bf16"}); }},
+    {"threads", "Devices and ranks", S::kValue, "N", "threads of each rank", "the rank's share of its cores",
+     kEngines | kBenchKernels, [](RunOptions& o, const Setting& s) { o.threads = read_integer(s, 1, 4096); }},
+    {"data-parallel-size", "Devices and ranks", S::kValue, "N", "replicas; -dp", "the number of ranks", kEngines,
+     [](RunOptions& o, const Setting& s) { o.data_parallel_size = read_integer(s, 1, 1 << 20); }},
+    {"tensor-parallel-size", "Devices and ranks", S::kValue, "N", "ranks that split each layer; -tp; only 1 so far", "1",
+     kEngines, [](RunOptions&, const Setting& s) { only_one(s, "tensor parallelism"); }},
+    {"pipeline-parallel-size", "Devices and ranks", S::kValue, "N", "ranks that split the layers; -pp; only 1 so far",
+     "1", kEngines, [](RunOptions&, const Setting& s) { only_one(s, "pipeline parallelism"); }},
+
+    {"temperature", "Sampling, for rows that do not say", S::kValue, "T", "0 to 2; 0 is greedy", "1", kJobs,
+     [](RunOptions& o, const Setting& s) { o.sampling.temperature = read_number(s, 0, 2); }},
+    {"top-p", "Sampling, for rows that do not say", S::kValue, "P", "above 0, at most 1", "1", kJobs,
+     [](RunOptions& o, const Setting& s) { o.sampling.top_p = read_number(s, 1e-12, 1); }},
+    {"top-k", "Sampling, for rows that do not say", S::kValue, "K", "0 or -1: off", "0", kJobs,
+     [](RunOptions& o, const Setting& s) { o.sampling.top_k = read_integer(s, -1); }},
+    {"min-p", "Sampling, for rows that do not say", S::kValue, "P", "0 to 1", "0", kJobs,
+     [](RunOptions& o, const Setting& s) { o.sampling.min_p = read_number(s, 0, 1); }},
+    {"max-tokens", "Sampling, for rows that do not say", S::kValue, "TOKENS", "longest answer",
+     "what fits for chat, 16 for plain prompts", kJobs,
+     [](RunOptions& o, const Setting& s) { o.sampling.max_tokens = read_integer(s, 1); }},
+    {"stop", "Sampling, for rows that do not say", S::kList, "TEXT...", "texts that end an answer", "none", kJobs,
+     read_stop},
+    {"stop-token-ids", "Sampling, for rows that do not say", S::kList, "ID...", "tokens that end an answer", "none",
+     kJobs, read_stop_ids},
+    {"include-stop-str-in-output", "Sampling, for rows that do not say", S::kSwitch, "BOOL",
+     "keep the stop text in the answer", "false", kJobs,
+     [](RunOptions& o, const Setting& s) { o.sampling.include_stop_str_in_output = read_bool(s); }},
+    {"ignore-eos", "Sampling, for rows that do not say", S::kSwitch, "BOOL", "go on after end-of-sequence tokens",
+     "false", kJobs, [](RunOptions& o, const Setting& s) { o.sampling.ignore_eos = read_bool(s); }},
+    {"skip-special-tokens", "Sampling, for rows that do not say", S::kSwitch, "BOOL",
+     "leave special tokens out of the answer's text", "true", kJobs,
+     [](RunOptions& o, const Setting& s) { o.sampling.skip_special_tokens = read_bool(s); }},
+
+    {"input-len", "Load", S::kValue, "TOKENS", "prompt tokens of each request", "256", kBenchThroughput,
+     [](RunOptions& o, const Setting& s) { o.bench.input_len = read_integer(s, 1, kMaxTokens); }},
+    {"output-len", "Load", S::kValue, "TOKENS", "generated tokens of each request", "128", kBenchThroughput,
+     [](RunOptions& o, const Setting& s) { o.bench.output_len = read_integer(s, 1, kMaxTokens); }},
+    {"num-prompts", "Load", S::kValue, "N", "requests, shared by all replicas", "64", kBenchThroughput,
+     [](RunOptions& o, const Setting& s) { o.bench.num_prompts = read_integer(s, 1); }},
+    {"output-json", "Load", S::kValue, "FILE", "write the figures there too", "none", kBenchThroughput | kBenchKernels,
+     [](RunOptions& o, const Setting& s) { o.bench.output_json = read_text(s); }},
+    {"filter", "Load", S::kValue, "TEXT", "only kernels whose name contains it", "all", kBenchKernels,
+     [](RunOptions& o, const Setting& s) { o.bench.kernels = read_text(s); }},
+
+    {"log-level", "Other", S::kValue, "LEVEL", "trace, debug, info, warning, error or off", "TOKENMILL_LOG_LEVEL, info",
+     kAll,
+     [](RunOptions& o, const Setting& s) {
+       read_word(s, {"trace", "debug", "info", "warning", "error", "off"});
+       o.log_level = log::parse_level(s.values[0]);
+     }},
+};
+
+// Named by the design, not built: refused by name wherever they appear.
+const std::vector<std::string> kFuture = {
+    "enable-expert-parallel", "kv-cache-dtype", "quantization", "enforce-eager", "enable-prefix-caching",
+    "long-prefill-token-threshold", "scheduler-reserve-full-isl", "watermark", "kv-offloading-size",
+    "kv-offloading-backend", "all2all-backend", "enable-eplb", "load-format", "safetensors-load-strategy",
+    "max-logprobs", "logprobs-mode", "speculative-config", "kv-transfer-config", "served-model-name", "tp-invariant",
+    "stage-dir", "max-seconds", "time-limit", "presence-penalty", "frequency-penalty", "repetition-penalty",
+    "min-tokens", "logprobs", "prompt-logprobs", "logit-bias", "bad-words", "n", "enable-lora", "lora-modules",
+    "async-scheduling", "output-format",
+};
+
+}  // namespace
+
+const std::vector<OptionSpec>& option_table() { return kTable; }
+
+const OptionSpec* find_option(std::string_view name) {
+  const auto found = std::find_if(kTable.begin(), kTable.end(), [&](const OptionSpec& spec) { return name == spec.name; });
+  return found == kTable.end() ? nullptr : &*found;
+}
+
+bool is_future_option(std::string_view name) { return std::find(kFuture.begin(), kFuture.end(), name) != kFuture.end(); }
+
+void apply_setting(RunOptions& options, const Setting& setting, Command command) {
+  const OptionSpec* spec = find_option(setting.name);
+  if (spec == nullptr && is_future_option(setting.name))
+    throw Error(ErrorKind::kConfig, "{} is not available in this version", setting.where);
+  if (spec == nullptr || (spec->commands & command) == 0) {
+    std::vector<std::string> names;
+    for (const OptionSpec& known : kTable)
+      if (known.commands & command) names.emplace_back(known.name);
+    const std::string near = spec == nullptr ? closest(setting.name, names) : "";
+    throw Error(ErrorKind::kConfig, "{} is not an option of this command{}", setting.where,
+                near.empty() ? "; --help lists them" : fmt::format("; did you mean {}?", near));
+  }
+  if (setting.values.empty()) throw Error(ErrorKind::kConfig, "{} needs a value ({})", setting.where, spec->value);
+  if (spec->shape != OptionShape::kList && setting.values.size() != 1)
+    throw Error(ErrorKind::kConfig, "{} has {} values; it takes one", setting.where, setting.values.size());
+  spec->apply(options, setting);
+}
+
+}  // namespace tokenmill::app

@@ -1,0 +1,52 @@
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "app/option_values.h"
+#include "app/options.h"
+
+namespace tokenmill::app {
+
+/// Commands as bits, for the options they take.
+enum Command : unsigned {
+  kRun = 1,
+  kValidate = 2,
+  kInspect = 4,
+  kTokenize = 8,
+  kBenchThroughput = 16,
+  kBenchKernels = 32,
+};
+
+/// How an option is written.
+enum class OptionShape {
+  kSwitch,  ///< --name, --name true, --name false, --no-name
+  kValue,   ///< --name VALUE, once
+  kList,    ///< --name A B --name C
+};
+
+/// One option: its help and how it lands in RunOptions. The one place that flags, job file, --help and README follow.
+struct OptionSpec {
+  const char* name;     ///< long form without dashes
+  const char* group;    ///< heading in --help
+  OptionShape shape;
+  const char* value;    ///< value and unit in --help: "TOKENS", "BYTES[K|M|G]"
+  const char* help;     ///< one line
+  const char* initial;  ///< the default as --help shows it
+  unsigned commands;
+  void (*apply)(RunOptions&, const Setting&);
+};
+
+const std::vector<OptionSpec>& option_table();
+
+/// The entry for a name, or nullptr.
+const OptionSpec* find_option(std::string_view name);
+
+/// Applies one setting for one command. Throws Error(kConfig): a value that is not allowed, an option of another
+/// command, an option of a later version (by name), an unknown one (with the closest known name).
+void apply_setting(RunOptions& options, const Setting& setting, Command command);
+
+/// True for names that are part of tokenmill's design and not built yet.
+bool is_future_option(std::string_view name);
+
+}  // namespace tokenmill::app

@@ -1,0 +1,113 @@
+#include "app/options.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <glob.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "kernels/core/error.h"
+
+namespace tokenmill::app {
+namespace {
+
+bool is_directory(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+/// A name that exists is itself, even when it holds * or [; anything else is a pattern.
+void expand(const std::string& pattern, std::vector<std::string>& files) {
+  if (is_directory(pattern))
+    throw Error(ErrorKind::kConfig, "--input {} is a directory; name files or a pattern such as {}/*.jsonl", pattern,
+                pattern);
+  if (pattern.ends_with(".yaml") || pattern.ends_with(".yml"))
+    throw Error(ErrorKind::kConfig, "--input {} is a YAML file; put the job file before --input", pattern);
+  if (exists(pattern)) {
+    files.push_back(pattern);
+    return;
+  }
+  glob_t found{};
+  const int status = ::glob(pattern.c_str(), 0, nullptr, &found);
+  for (size_t i = 0; status == 0 && i < found.gl_pathc; ++i)
+    if (!is_directory(found.gl_pathv[i])) files.emplace_back(found.gl_pathv[i]);
+  const bool none = status != 0 || found.gl_pathc == 0;
+  ::globfree(&found);
+  if (none)
+    throw Error(ErrorKind::kConfig, "--input {}: no such file{}", pattern,
+                pattern.find_first_of("*?[") == std::string::npos ? "" : " matches");
+}
+
+void expand_input(RunOptions& options) {
+  std::vector<std::string> files;
+  for (const std::string& pattern : options.input) expand(pattern, files);
+  std::sort(files.begin(), files.end());
+  const auto twice = std::adjacent_find(files.begin(), files.end());
+  if (twice != files.end())
+    throw Error(ErrorKind::kConfig, "--input names {} twice; every row would be answered twice", *twice);
+  options.input = std::move(files);
+}
+
+}  // namespace
+
+bool RowErrorLimit::allows(int64_t failed, int64_t total) const {
+  if (!percent) return failed <= count;
+  return static_cast<double>(failed) * 100.0 <= *percent * static_cast<double>(total);
+}
+
+void finish_options(RunOptions& options, const std::string& command, int world_size) {
+  const bool is_job = command == "run" || command == "validate";
+  const auto need = [&](bool given, const char* name) {
+    if (!given) throw Error(ErrorKind::kConfig, "{} needs --{}", command, name);
+  };
+  if (command != "bench kernels") need(!options.model.empty(), "model");
+  if (is_job) need(!options.input.empty(), "input");
+  if (is_job) need(!options.output.empty(), "output");
+  if (!options.model.empty() && !exists(options.model))
+    throw Error(ErrorKind::kConfig, "--model {}: no such file or directory", options.model);
+  if (is_job) expand_input(options);
+  if (is_job && exists(options.output) && !is_directory(options.output))
+    throw Error(ErrorKind::kConfig, "--output {} is a file; it must be a directory", options.output);
+  if (options.data_parallel_size && *options.data_parallel_size != world_size)
+    throw Error(ErrorKind::kConfig,
+                "--data-parallel-size {} does not match the {} rank{} that run; leave it out or start {} rank{}",
+                *options.data_parallel_size, world_size, world_size == 1 ? "" : "s", *options.data_parallel_size,
+                *options.data_parallel_size == 1 ? "" : "s");
+  if (!options.enable_chunked_prefill && options.max_model_len &&
+      *options.max_model_len > options.max_num_batched_tokens)
+    throw Error(ErrorKind::kConfig,
+                "--max-num-batched-tokens {} is below --max-model-len {}: without chunked prefill no longer prompt could "
+                "run; raise one, lower the other, or leave --enable-chunked-prefill on",
+                options.max_num_batched_tokens, *options.max_model_len);
+  if (options.max_num_batched_tokens < options.max_num_seqs)
+    throw Error(ErrorKind::kConfig, "--max-num-batched-tokens {} is below --max-num-seqs {}; each running row needs one",
+                options.max_num_batched_tokens, options.max_num_seqs);
+}
+
+int64_t source_date_epoch() {
+  const char* text = std::getenv("SOURCE_DATE_EPOCH");
+  if (text == nullptr || *text == '\0') return 0;
+  int64_t seconds = 0;
+  const char* end = text + std::strlen(text);
+  const auto result = std::from_chars(text, end, seconds);
+  if (result.ec != std::errc() || result.ptr != end || seconds < 0)
+    throw Error(ErrorKind::kConfig, "SOURCE_DATE_EPOCH is {}; it must be a number of seconds", text);
+  return seconds;
+}
+
+std::string job_date(const RunOptions& options) {
+  if (!options.date.empty()) return options.date;
+  const int64_t epoch = source_date_epoch();
+  return fmt::format("{:%Y-%m-%d}", fmt::gmtime(epoch > 0 ? static_cast<std::time_t>(epoch) : std::time(nullptr)));
+}
+
+}  // namespace tokenmill::app

@@ -1,0 +1,86 @@
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/rows/sampling_defaults.h"
+#include "kernels/core/dtype.h"
+#include "kernels/core/log.h"
+
+namespace tokenmill::app {
+
+/// What --max-row-errors allows: a count or a share of all rows.
+struct RowErrorLimit {
+  int64_t count = 0;
+  std::optional<double> percent;  ///< when set, count is not used
+  /// True when `failed` of `total` rows is within the limit.
+  bool allows(int64_t failed, int64_t total) const;
+};
+
+/// Synthetic load of `bench throughput`.
+struct BenchOptions {
+  int64_t input_len = 256;   ///< prompt tokens of each request
+  int64_t output_len = 128;  ///< generated tokens of each request
+  int64_t num_prompts = 64;
+  std::string output_json;   ///< empty: standard output only
+  std::string kernels;       ///< `bench kernels`: only names that contain this; empty: all
+};
+
+/// Everything a command was asked to do: defaults, then the job file, then the flags; checked. Names are the flags'
+/// names with underscores.
+struct RunOptions {
+  // Model
+  std::string model;          ///< Hugging Face directory or .gguf file
+  std::optional<DType> dtype; ///< empty: auto
+  std::optional<int64_t> max_model_len;
+  std::string chat_template;  ///< file that replaces the checkpoint's template; empty: none
+  bool use_generation_config = true;
+
+  // Input and output
+  std::vector<std::string> input;  ///< files, globs expanded and sorted
+  std::string output;              ///< directory
+  bool restart = false;
+  std::vector<std::string> passthrough;  ///< unknown fields of native rows that go to the output
+  RowErrorLimit max_row_errors;
+  bool row_metrics = false;
+  int64_t max_record_bytes = int64_t{16} << 20;
+
+  // Engine
+  int64_t max_num_seqs = 256;
+  int64_t max_num_batched_tokens = 2048;
+  std::optional<double> gpu_memory_utilization;  ///< empty: the device's default
+  std::optional<int64_t> kv_cache_memory_bytes;
+  std::optional<int64_t> num_gpu_blocks_override;
+  int64_t block_size = 16;
+  bool enable_chunked_prefill = true;
+  uint64_t seed = 0;
+  std::string date;            ///< YYYY-MM-DD for strftime_now; empty: the day the job starts
+  bool deterministic = true;
+
+  // Layout
+  std::string device = "auto";          ///< auto, cpu
+  std::string cpu_isa = "auto";         ///< auto or a name of kernels/cpu's table
+  std::optional<int64_t> threads;       ///< per rank; empty: the rank's share of its affinity mask
+  std::optional<int64_t> data_parallel_size;
+
+  rows::SamplingDefaults sampling;  ///< for rows that do not say
+
+  // Other commands
+  bool add_special_tokens = true;  ///< tokenize: start and end tokens around plain strings
+  BenchOptions bench;
+
+  std::optional<log::Level> log_level;  ///< --log-level, else TOKENMILL_LOG_LEVEL, else info
+};
+
+/// Checks that need more than one option and the file system: required options, glob expansion (options.input is replaced
+/// by the sorted files), the ranks. world_size is the number of ranks that will run. Throws Error(kConfig).
+void finish_options(RunOptions& options, const std::string& command, int world_size);
+
+/// The day that strftime_now shows: --date, else SOURCE_DATE_EPOCH's day, else today (UTC), as YYYY-MM-DD.
+std::string job_date(const RunOptions& options);
+
+/// SOURCE_DATE_EPOCH in seconds, or 0: the `created` of OpenAI answers. Throws Error(kConfig) when it is no number.
+int64_t source_date_epoch();
+
+}  // namespace tokenmill::app

@@ -1,0 +1,241 @@
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "app/flags.h"
+#include "app/job_file.h"
+#include "kernels/core/error.h"
+
+using namespace tokenmill;
+using namespace tokenmill::app;
+using Arguments = std::vector<std::string>;
+
+namespace {
+
+RunOptions options_of(const Arguments& arguments) { return parse_options(parse_command_line(arguments)); }
+
+std::string error_of(const Arguments& arguments) {
+  try {
+    options_of(arguments);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kConfig);
+    return error.what();
+  }
+  return "no error";
+}
+
+RunOptions options_of_yaml(const std::string& text) {
+  RunOptions options;
+  for (const Setting& setting : parse_job_file(text, "job.yaml")) apply_setting(options, setting, kRun);
+  return options;
+}
+
+std::string yaml_error(const std::string& text) {
+  try {
+    options_of_yaml(text);
+  } catch (const Error& error) {
+    CHECK(error.kind() == ErrorKind::kConfig);
+    return error.what();
+  }
+  return "no error";
+}
+
+struct TemporaryDirectory {
+  std::string path = std::filesystem::temp_directory_path() / "tokenmill-options-XXXXXX";
+  TemporaryDirectory() { REQUIRE(::mkdtemp(path.data()) != nullptr); }
+  ~TemporaryDirectory() { std::filesystem::remove_all(path); }
+  std::string file(const std::string& name, const std::string& text = "") const {
+    std::ofstream(path + "/" + name) << text;
+    return path + "/" + name;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("flags land in the options, switches with and without a value") {
+  const RunOptions o = options_of({"run", "--model", "m", "--input", "a", "b", "--input", "c", "--output=out",
+                                   "--max-num-seqs", "64", "--kv-cache-memory-bytes", "1.5G", "--restart",
+                                   "--enable-chunked-prefill", "false", "--no-skip-special-tokens", "--top-k", "-1",
+                                   "--temperature", "0", "--stop", "-x", "[y,z]", "%%", "{}", "--max_tokens", "9",
+                                   "--seed", "18446744073709551615", "--max-row-errors", "2.5%", "--dtype", "float"});
+  CHECK(o.model == "m");
+  CHECK(o.input == Arguments{"a", "b", "c"});
+  CHECK(o.output == "out");
+  CHECK(o.max_num_seqs == 64);
+  CHECK(o.kv_cache_memory_bytes == (int64_t{3} << 29));
+  CHECK(o.restart);
+  CHECK_FALSE(o.enable_chunked_prefill);
+  CHECK(o.sampling.skip_special_tokens == false);
+  CHECK(o.sampling.top_k == -1);
+  CHECK(o.sampling.temperature == 0.0);
+  CHECK(o.sampling.stop == Arguments{"-x", "[y,z]", "%%", "{}"});
+  CHECK(o.sampling.max_tokens == 9);
+  CHECK(o.seed == 18446744073709551615u);
+  CHECK(o.max_row_errors.percent == 2.5);
+  CHECK(o.dtype == DType::kF32);
+}
+
+TEST_CASE("a switch does not swallow the job file behind it") {
+  TemporaryDirectory dir;
+  const std::string job = dir.file("job.yaml", "max-num-seqs: 3\nseed: 5\n");
+  const RunOptions o = options_of({"run", "--restart", job, "--seed", "6"});
+  CHECK(o.restart);
+  CHECK(o.max_num_seqs == 3);
+  CHECK(o.seed == 6);  // flags win
+}
+
+TEST_CASE("vLLM's short flags are taken in their long form") {
+  CHECK(options_of({"run", "-dp", "2"}).data_parallel_size == 2);
+  CHECK(error_of({"run", "-tp", "2"}) ==
+        "--tensor-parallel-size is 2; tensor parallelism is not available in this version: use 1");
+  CHECK(error_of({"run", "-pp=4"}) ==
+        "--pipeline-parallel-size is 4; pipeline parallelism is not available in this version: use 1");
+}
+
+TEST_CASE("options and commands of later versions are refused by name and absent from help") {
+  CHECK(error_of({"run", "--enable-expert-parallel"}) == "--enable-expert-parallel is not available in this version");
+  CHECK(error_of({"run", "--kv-cache-dtype", "fp8"}) == "--kv-cache-dtype is not available in this version");
+  CHECK(error_of({"merge", "x"}) == "the command merge is not available in this version");
+  CHECK(yaml_error("quantization: awq\n") == "job.yaml:1: quantization is not available in this version");
+  const std::string help = parse_command_line({"run", "--help"}).text;
+  for (const char* absent : {"expert-parallel", "kv-cache-dtype", "quantization", "prefix-caching", "enforce-eager"})
+    CHECK_MESSAGE(help.find(absent) == std::string::npos, absent);
+  CHECK(parse_command_line({"--help"}).text.find("merge") == std::string::npos);
+}
+
+TEST_CASE("help shows every option of the command with its default, and no others") {
+  const std::string help = parse_command_line({"run", "--help"}).text;
+  for (const OptionSpec& spec : option_table())
+    CHECK_MESSAGE((help.find("--" + std::string(spec.name) + " ") != std::string::npos) == ((spec.commands & kRun) != 0),
+                  spec.name);
+  CHECK(help.find("(default: 256)") != std::string::npos);
+  CHECK(parse_command_line({"--version"}).text.starts_with("tokenmill "));
+}
+
+TEST_CASE("an option that is unknown, repeated or without value says what to do") {
+  CHECK(error_of({"run", "--max-num-seq", "3"}) ==
+        "--max-num-seq is not an option of this command; did you mean max-num-seqs?");
+  CHECK(error_of({"run", "--frobnicate"}) == "--frobnicate is not an option of this command; --help lists them");
+  CHECK(error_of({"run", "--input-len", "3"}) == "--input-len is not an option of this command; --help lists them");
+  CHECK(error_of({"run", "--seed", "1", "--seed", "2"}) == "--seed is given 2 times; keep one");
+  CHECK(error_of({"run", "--restart", "--restart"}) == "--restart is given 2 times; keep one");
+  CHECK(error_of({"run", "--seed"}).find("--seed") != std::string::npos);
+  CHECK(error_of({"runn"}) == "runn is not a command; did you mean run?; tokenmill --help lists them");
+  CHECK(error_of({"run", "a.yaml", "b"}) == "b is one argument too many for run; --help lists the options");
+  CHECK(error_of({"bench", "latency"}) ==
+        "bench latency is not a benchmark of this version; choose throughput or kernels");
+}
+
+TEST_CASE("values outside their range name what is allowed") {
+  struct Row {
+    Arguments arguments;
+    std::string message;
+  };
+  for (const Row& row : std::vector<Row>{
+           {{"--max-num-seqs", "0"}, "--max-num-seqs is 0; it must be a whole number between 1 and 65536"},
+           {{"--max-num-seqs", "010"}, "--max-num-seqs is 010; it must be a whole number between 1 and 65536"},
+           {{"--max-num-seqs", "1e3"}, "--max-num-seqs is 1e3; it must be a whole number between 1 and 65536"},
+           {{"--seed", "-1"}, "--seed is -1; it must be a whole number between 0 and 18446744073709551615"},
+           {{"--seed", "18446744073709551616"},
+            "--seed is 18446744073709551616; it must be a whole number between 0 and 18446744073709551615"},
+           {{"--temperature", "2.5"}, "--temperature is 2.5; it must be a number between 0 and 2"},
+           {{"--temperature", "nan"}, "--temperature is nan; it must be a number between 0 and 2"},
+           {{"--block-size", "24"}, "--block-size is 24; it must be a multiple of 16"},
+           {{"--dtype", "fp8"}, "--dtype is fp8; it must be one of auto, half, float16, bfloat16, float, float32"},
+           {{"--kv-cache-memory-bytes", "4X"},
+            "--kv-cache-memory-bytes is 4X; it must be a size in bytes of at least 1, e.g. 4096, 512M or 1.5G"},
+           {{"--restart=maybe"}, "--restart is maybe; it must be true or false"},
+           {{"--max-row-errors", "101%"}, "--max-row-errors is 101; it must be a number between 0 and 100"},
+           {{"--device", "cuda"}, "--device is cuda, which is not available in this version; use cpu"},
+           {{"--date", "2024-13-01"}, "--date is 2024-13-01; it must be a day as YYYY-MM-DD"},
+           {{"--deterministic", "false"},
+            "--deterministic is false; this version has only deterministic paths: leave it out"},
+       }) {
+    Arguments arguments = {"run"};
+    arguments.insert(arguments.end(), row.arguments.begin(), row.arguments.end());
+    CHECK(error_of(arguments) == row.message);
+  }
+}
+
+TEST_CASE("a job file holds the same names, in either spelling, and lists") {
+  const RunOptions o = options_of_yaml(
+      "# a job\nmodel: m.gguf\ninput: [a.jsonl, 'b*.jsonl']\nmax_num_seqs: 7\nrestart: true\n"
+      "sampling:\n  temperature: 0.5\n  stop: [\"true\", '0123']\n  ignore_eos: false\n");
+  CHECK(o.model == "m.gguf");
+  CHECK(o.input == Arguments{"a.jsonl", "b*.jsonl"});
+  CHECK(o.max_num_seqs == 7);
+  CHECK(o.restart);
+  CHECK(o.sampling.temperature == 0.5);
+  CHECK(o.sampling.stop == Arguments{"true", "0123"});
+  CHECK(o.sampling.ignore_eos == false);
+  CHECK(options_of_yaml("").max_num_seqs == 256);
+}
+
+TEST_CASE("what is wrong in a job file is named with file and line") {
+  CHECK(yaml_error("model: m\nmax-num-seq: 3\n") ==
+        "job.yaml:2: max-num-seq is not an option of this command; did you mean max-num-seqs?");
+  CHECK(yaml_error("seed: 1\nmodel: m\nseed: 2\n") == "job.yaml:3: seed is given twice (first in line 1); keep one");
+  CHECK(yaml_error("max_num_seqs: 1\nmax-num-seqs: 2\n") ==
+        "job.yaml:2: max-num-seqs is given twice (first in line 1); keep one");
+  CHECK(yaml_error("temperature: 1\nsampling:\n  temperature: 0\n") ==
+        "job.yaml:3: temperature is given twice (first in line 1); keep one");
+  CHECK(yaml_error("seed: 010\n") ==
+        "job.yaml:1: seed is 010; it must be a whole number between 0 and 18446744073709551615");
+  CHECK(yaml_error("seed:\n") == "job.yaml:1: seed has no value; give one or remove the line");
+  CHECK(yaml_error("seed: [1, 2]\n") == "job.yaml:1: seed has 2 values; it takes one");
+  CHECK(yaml_error("input: []\n") == "job.yaml:1: input needs a value (FILE...)");
+  CHECK(yaml_error("input: [a, [b]]\n") ==
+        "job.yaml:1: input: item 2 is not a plain value; lists hold plain values only");
+  CHECK(yaml_error("input: {a: b}\n") == "job.yaml:1: input is a mapping; it must be a value or a list of values");
+  CHECK(yaml_error("sampling:\n  model: x\n") ==
+        "job.yaml:2: model is not a sampling option; move it out of \"sampling:\"");
+  CHECK(yaml_error("sampling: 3\n") == "job.yaml:1: sampling must be a mapping such as \"temperature: 0\"");
+  CHECK(yaml_error("- a\n").find("job.yaml must hold option names and values") == 0);
+  CHECK(yaml_error("a: [\n").find("job.yaml:2: not valid YAML") == 0);
+  CHECK(yaml_error("seed: 1\n---\nseed: 2\n") == "job.yaml holds 2 YAML documents; a job file is one");
+}
+
+TEST_CASE("input globs are expanded and sorted; names that exist are taken as they are") {
+  TemporaryDirectory dir;
+  for (const char* name : {"b.jsonl", "a.jsonl", "x[1].jsonl"}) dir.file(name);
+  RunOptions o;
+  o.model = dir.path;
+  o.output = dir.path + "/out";
+  o.input = {dir.path + "/x[1].jsonl", dir.path + "/?.jsonl"};
+  finish_options(o, "run", 1);
+  CHECK(o.input == Arguments{dir.path + "/a.jsonl", dir.path + "/b.jsonl", dir.path + "/x[1].jsonl"});
+
+  const auto error_with = [&](auto change) -> std::string {
+    RunOptions changed = o;
+    change(changed);
+    try {
+      finish_options(changed, "run", 1);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  CHECK(error_with([&](RunOptions& c) { c.input = {dir.path + "/c*.jsonl"}; }).find("no such file matches") !=
+        std::string::npos);
+  CHECK(error_with([&](RunOptions& c) { c.input = {dir.path + "/*.jsonl", dir.path + "/a.jsonl"}; }).find("twice") !=
+        std::string::npos);
+  CHECK(error_with([&](RunOptions& c) { c.input = {dir.path}; }).find("is a directory") != std::string::npos);
+  CHECK(error_with([&](RunOptions& c) { c.input.clear(); }) == "run needs --input");
+  CHECK(error_with([&](RunOptions& c) { c.model.clear(); }) == "run needs --model");
+  CHECK(error_with([&](RunOptions& c) { c.output = dir.path + "/a.jsonl"; }).find("is a file") != std::string::npos);
+  CHECK(error_with([&](RunOptions& c) { c.data_parallel_size = 4; }) ==
+        "--data-parallel-size 4 does not match the 1 rank that run; leave it out or start 4 ranks");
+  CHECK(error_with([&](RunOptions& c) { c.max_num_batched_tokens = 8; }).find("below --max-num-seqs") !=
+        std::string::npos);
+}
+
+TEST_CASE("the limit of failed rows is a count or a share") {
+  CHECK(RowErrorLimit{}.allows(0, 10));
+  CHECK_FALSE(RowErrorLimit{}.allows(1, 10));
+  CHECK(RowErrorLimit{.count = 2}.allows(2, 10));
+  CHECK(RowErrorLimit{.percent = 10.0}.allows(1, 10));
+  CHECK_FALSE(RowErrorLimit{.percent = 10.0}.allows(2, 10));
+  CHECK(RowErrorLimit{.percent = 0.0}.allows(0, 0));
+}
