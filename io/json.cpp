@@ -320,6 +320,8 @@ class JsonBuilder {
 
  private:
   JsonValue& add_slot() {
+    if (++num_values_ > limits_.max_values)
+      throw Error(ErrorKind::kInput, "{}: JSON holds more than {} values", where_, limits_.max_values);
     if (open_.empty()) return root_;
     JsonValue& parent = *open_.back();
     if (parent.kind_ == JsonValue::Kind::kObject) return parent.members_.back().second;
@@ -358,6 +360,7 @@ class JsonBuilder {
 
   std::string_view where_;
   JsonLimits limits_;
+  int64_t num_values_ = 0;
   JsonValue root_;
   std::vector<JsonValue*> open_;
 };
@@ -372,7 +375,7 @@ JsonValue parse_json(std::string_view text, std::string_view where, const JsonLi
 }
 
 JsonValue parse_json_file(const std::string& path, int64_t max_bytes) {
-  return parse_json(read_file(path, max_bytes), path);
+  return parse_json(read_file(path, max_bytes), path, {.max_values = int64_t{1} << 24});
 }
 
 }  // namespace tokenmill::io

@@ -73,6 +73,7 @@ class JsonValue {
 
 struct JsonLimits {
   int max_depth = 256;  ///< deeper input is an error: nlohmann's recursion and ours are bounded
+  int64_t max_values = int64_t{1} << 22;  ///< more are an error: "[[],[],..." takes 35 times the memory of its text
 };
 
 /// Parses one JSON document. A repeated key: the last value wins, at every depth, in the place of the first. Unpaired
@@ -80,7 +81,8 @@ struct JsonLimits {
 /// Throws Error(kInput) whose text starts with `where` ("file.jsonl:12" or "config.json") and gives the byte position.
 JsonValue parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
-/// Reads and parses a whole file (at most max_bytes; throws Error(kIo) beyond).
+/// Reads and parses a whole file of at most max_bytes (throws Error(kIo) beyond) and 16 million values (a tokenizer.json
+/// holds 2 million).
 JsonValue parse_json_file(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
 
 /// Compact text, members in order, numbers digit for digit, valid UTF-8, control characters escaped (U+0000 as \u0000),

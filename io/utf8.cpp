@@ -1,5 +1,7 @@
 #include "io/utf8.h"
 
+#include <fmt/format.h>
+
 #include <cstdint>
 #include <cstring>
 
@@ -49,6 +51,20 @@ size_t find_invalid_utf8(std::string_view text) {
     i += step.bytes;
   }
   return std::string_view::npos;
+}
+
+std::string excerpt(std::string_view text, size_t max_bytes) {
+  std::string out;
+  while (!text.empty()) {
+    const Utf8Step step = utf8_step(text);
+    const auto byte = static_cast<unsigned char>(text[0]);
+    const bool escaped = !step.valid || byte < 0x20 || byte == 0x7f;
+    const std::string piece = escaped ? fmt::format("\\x{:02x}", byte) : std::string(text.substr(0, step.bytes));
+    if (out.size() + piece.size() > max_bytes) return out + "...";
+    out += piece;
+    text.remove_prefix(escaped ? 1 : step.bytes);
+  }
+  return out;
 }
 
 }  // namespace tokenmill::io

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstddef>
+#include <string>
 #include <string_view>
 
 namespace tokenmill::io {
@@ -16,5 +17,8 @@ Utf8Step utf8_step(std::string_view text);
 
 /// Offset of the first invalid byte sequence, npos when all of text is valid UTF-8.
 size_t find_invalid_utf8(std::string_view text);
+
+/// A name from a file, fit for a message: at most max_bytes of it, valid UTF-8, control characters as \xNN.
+std::string excerpt(std::string_view text, size_t max_bytes = 120);
 
 }  // namespace tokenmill::io

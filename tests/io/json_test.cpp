@@ -156,6 +156,11 @@ TEST_CASE("nesting is capped, and the deepest allowed value parses") {
   CHECK(error_of("[[1]]", {.max_depth = 1}) == "file.jsonl:12: JSON is nested deeper than 1 levels");
 }
 
+TEST_CASE("the number of values is capped, so that a text cannot take many times its size") {
+  CHECK(error_of("[[],{},1]", {.max_values = 3}) == "file.jsonl:12: JSON holds more than 3 values");
+  CHECK(error_of("[[],{},1]", {.max_values = 4}) == "no error");
+}
+
 TEST_CASE("a wrong kind is named") {
   const JsonValue number = parse_json("3", "test");
   CHECK_THROWS_WITH_AS(number.as_string(), "expected a string, found number", Error);
