@@ -1,0 +1,53 @@
+#include "parallel/groups.h"
+
+#include "kernels/core/check.h"
+
+namespace tokenmill::parallel {
+
+Grid resolve_grid(const Grid& asked, int num_ranks) {
+  TM_ASSERT(asked.tp >= 1 && asked.pp >= 1 && asked.dp >= 0 && num_ranks >= 1);
+  const int replica = asked.tp * asked.pp;
+  if (num_ranks % replica != 0)
+    throw Error(ErrorKind::kConfig,
+                "--tensor-parallel-size {} x --pipeline-parallel-size {} = {} ranks per replica does not divide the {} "
+                "ranks that were started; start a multiple of {}",
+                asked.tp, asked.pp, replica, num_ranks, replica);
+  const int dp = num_ranks / replica;
+  if (asked.dp != 0 && asked.dp != dp)
+    throw Error(ErrorKind::kConfig,
+                "--data-parallel-size {} x {} ranks per replica = {} ranks, but {} were started; start {} or leave "
+                "--data-parallel-size out",
+                asked.dp, replica, asked.dp * replica, num_ranks, asked.dp * replica);
+  return {.dp = dp, .pp = asked.pp, .tp = asked.tp};
+}
+
+std::vector<GridPlace> lay_grid(const Topology& topology, const Grid& grid) {
+  const std::vector<int> order = topology.ranks_by_node();
+  TM_ASSERT(static_cast<int>(order.size()) == grid.dp * grid.pp * grid.tp);
+  std::vector<GridPlace> places(order.size());
+  for (int position = 0; position < static_cast<int>(order.size()); ++position)
+    places[static_cast<size_t>(order[static_cast<size_t>(position)])] = {.dp_rank = position / (grid.pp * grid.tp),
+                                                                         .pp_rank = position / grid.tp % grid.pp,
+                                                                         .tp_rank = position % grid.tp};
+  return places;
+}
+
+Groups make_groups(const Comm& world, const Topology& topology, const Grid& grid) {
+  const std::vector<GridPlace> places = lay_grid(topology, grid);
+  const GridPlace here = places[static_cast<size_t>(world.rank())];
+  Groups groups;
+  groups.grid = grid;
+  groups.place = here;
+  groups.replica = world.split(here.dp_rank, here.pp_rank * grid.tp + here.tp_rank);
+  groups.tp = groups.replica.split(here.pp_rank, here.tp_rank);
+  groups.pp = groups.replica.split(here.tp_rank, here.pp_rank);
+  groups.dp = world.split(here.pp_rank * grid.tp + here.tp_rank, here.dp_rank);
+  groups.leaders.resize(static_cast<size_t>(grid.dp));
+  for (int rank = 0; rank < world.size(); ++rank) {
+    const GridPlace& place = places[static_cast<size_t>(rank)];
+    if (place.pp_rank == 0 && place.tp_rank == 0) groups.leaders[static_cast<size_t>(place.dp_rank)] = rank;
+  }
+  return groups;
+}
+
+}  // namespace tokenmill::parallel

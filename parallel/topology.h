@@ -1,0 +1,60 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallel/mpi.h"
+
+namespace tokenmill::parallel {
+
+/// A set of logical CPUs of one node.
+class CpuSet {
+ public:
+  CpuSet() = default;
+  explicit CpuSet(const std::vector<int>& cpus);
+  /// The CPUs this process may run on (sched_getaffinity), whatever set the mask: launcher, cgroup or taskset.
+  static CpuSet of_this_process();
+  bool contains(int cpu) const;
+  void add(int cpu);
+  int count() const;
+  std::vector<int> cpus() const;  ///< ascending
+  /// "0-3,8": as taskset prints it.
+  std::string describe() const;
+  bool operator==(const CpuSet&) const = default;
+
+ private:
+  std::vector<uint64_t> words_;  // no zero word at the end
+};
+
+/// What one rank knows about itself.
+struct RankFacts {
+  std::string host;
+  int node_root = 0;  ///< lowest world rank among those it can share memory with
+  CpuSet cpus;
+};
+
+/// Where a rank is.
+struct RankPlace {
+  std::string host;
+  int node = 0;        ///< 0-based, in order of each node's lowest world rank
+  int local_rank = 0;  ///< 0-based on its node, in order of world rank
+  /// Its share of the CPUs it may run on: a CPU that k ranks of the node may use counts 1/k. Rounded down, at least 1.
+  /// Unbound ranks share the node; a rank bound to one core has one thread.
+  int num_threads = 1;
+  CpuSet cpus;
+};
+
+/// All ranks of the world; the same on every rank.
+struct Topology {
+  std::vector<RankPlace> ranks;  ///< by world rank
+  int num_nodes = 0;
+  /// World ranks sorted by (node, local rank): the order the grid is laid over (groups.h).
+  std::vector<int> ranks_by_node() const;
+};
+
+/// Pure: facts by world rank.
+Topology lay_out(const std::vector<RankFacts>& facts);
+/// Collective over world. Uses MPI and the affinity mask only, never SLURM_*.
+Topology gather_topology(const Comm& world);
+
+}  // namespace tokenmill::parallel
