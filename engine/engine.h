@@ -3,8 +3,10 @@
 #include <memory>
 #include <vector>
 
+#include "engine/output_processor.h"
 #include "engine/request.h"
 #include "engine/runner.h"
+#include "kernels/core/clock.h"
 
 namespace tokenmill {
 
@@ -16,6 +18,7 @@ struct EngineOptions {
   bool enable_chunked_prefill = true;
   std::vector<int32_t> eos_token_ids;  ///< end a sequence unless ignore_eos
   bool detokenize = true;              ///< false: outputs carry token ids only and stop strings are refused
+  const Clock* clock = nullptr;        ///< outlives the engine; null: the steady clock
 };
 
 /// Counters of one replica since its start; all monotone except the *_now fields.
@@ -33,6 +36,8 @@ class Engine {
  public:
   /// runner and tokenizer outlive the engine. tokenizer may be null when options.detokenize is false.
   Engine(Runner& runner, const text::Tokenizer* tokenizer, const EngineOptions& options);
+  /// The same with decoders of the caller's; empty when options.detokenize is false.
+  Engine(Runner& runner, TokenDecoderFactory decoders, const EngineOptions& options);
   ~Engine();
 
   /// Queues a request. One that can never run (too long, too many blocks) comes back from take_finished with an error.

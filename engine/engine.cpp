@@ -1,0 +1,210 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+#include "engine/output_processor.h"
+#include "engine/scheduler.h"
+#include "kernels/core/check.h"
+
+namespace tokenmill {
+namespace {
+
+const SteadyClock kSteadyClock;
+
+RequestError invalid(FieldError error) { return {"invalid_request", std::move(error.field), std::move(error.message)}; }
+
+}  // namespace
+
+struct Engine::Impl {
+  // A request that waits or runs. Its sequence's handle is its index in active.
+  struct Active {
+    int64_t request_id;
+    int64_t num_prompt_tokens;
+    RequestTiming timing;
+    OutputProcessor output;
+  };
+
+  Impl(Runner& runner, TokenDecoderFactory decoders, const EngineOptions& options)
+      : runner(runner),
+        make_decoder(std::move(decoders)),
+        options(options),
+        clock(options.clock != nullptr ? *options.clock : kSteadyClock),
+        scheduler(runner.limits(), {.enable_chunked_prefill = options.enable_chunked_prefill}) {
+    TM_ASSERT(!options.detokenize || make_decoder != nullptr, "text is wanted and there is no tokenizer");
+    stats.kv_blocks_total = scheduler.blocks().num_total_blocks();
+  }
+
+  std::optional<RequestError> refusal(const Request& request, int64_t max_num_tokens) const;
+  void submit(Request request);
+  bool step();
+  bool launch_next();
+  void collect_oldest();
+  void take_token(Sequence& sequence, const SampledToken& token, double now_s);
+  void complete(int64_t handle, RequestOutput output, double now_s);
+  void refresh_stats();
+
+  Runner& runner;
+  TokenDecoderFactory make_decoder;
+  EngineOptions options;
+  const Clock& clock;
+  Scheduler scheduler;
+  std::vector<std::unique_ptr<Active>> active;
+  std::vector<int64_t> free_handles;
+  std::deque<Ticket> tickets;  // launched, not collected; oldest first
+  StepPlan plan;               // reused
+  std::vector<RequestOutput> finished;
+  EngineStats stats;
+};
+
+std::optional<RequestError> Engine::Impl::refusal(const Request& request, int64_t max_num_tokens) const {
+  const std::vector<int32_t>& prompt = request.prompt_token_ids;
+  if (prompt.empty()) {
+    return invalid({"prompt", "prompt has no tokens; generation needs at least one, and this tokenizer adds none"});
+  }
+  const int64_t vocab_size = runner.limits().vocab_size;
+  const auto outside = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab_size; });
+  if (outside != prompt.end()) {
+    return invalid({"prompt_token_ids",
+                    fmt::format("prompt_token_ids[{}] is {}; it must be between 0 and {}, the last id of the vocabulary",
+                                outside - prompt.begin(), *outside, vocab_size - 1)});
+  }
+  if (!options.detokenize && !request.sampling.stop.empty()) {
+    return invalid({"stop", "stop strings need text, and this job makes none; use stop_token_ids or turn detokenizing on"});
+  }
+  std::optional<FieldError> error = scheduler.refusal(static_cast<int64_t>(prompt.size()), max_num_tokens);
+  if (error) return invalid(std::move(*error));
+  return std::nullopt;
+}
+
+void Engine::Impl::submit(Request request) {
+  const double now_s = clock.now_s();
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  const int64_t room = runner.limits().max_model_len - num_prompt_tokens;
+  const int64_t max_generated = std::min(room, request.sampling.max_tokens.value_or(room));
+  if (std::optional<RequestError> error = refusal(request, num_prompt_tokens + max_generated)) {
+    RequestOutput output;
+    output.request_id = request.request_id;
+    output.num_prompt_tokens = num_prompt_tokens;
+    output.error = std::move(error);
+    output.timing.submitted_s = output.timing.finished_s = now_s;
+    ++stats.num_failed;
+    finished.push_back(std::move(output));
+    return;
+  }
+  int64_t handle = static_cast<int64_t>(active.size());
+  if (free_handles.empty()) {
+    active.emplace_back();
+  } else {
+    handle = free_handles.back();
+    free_handles.pop_back();
+  }
+  std::unique_ptr<TokenDecoder> decoder = options.detokenize ? make_decoder(request) : nullptr;
+  active[static_cast<size_t>(handle)] = std::make_unique<Active>(
+      Active{request.request_id, num_prompt_tokens, {.submitted_s = now_s},
+             OutputProcessor(request.sampling, options.eos_token_ids, max_generated, std::move(decoder))});
+  const SlotSampling sampling =
+      slot_sampling(request.sampling, sample_key(request.random_key, 0), runner.limits().vocab_size);
+  scheduler.add(std::make_unique<Sequence>(handle, std::move(request.prompt_token_ids),
+                                           num_prompt_tokens + max_generated, sampling));
+}
+
+bool Engine::Impl::step() {
+  const double start_s = clock.now_s();
+  while (static_cast<int>(tickets.size()) < runner.limits().max_steps_in_flight && launch_next()) {
+  }
+  if (tickets.empty()) return false;
+  collect_oldest();
+  stats.step_seconds += clock.now_s() - start_s;
+  return true;
+}
+
+bool Engine::Impl::launch_next() {
+  if (!scheduler.schedule(plan)) return false;
+  if (!scheduler.admitted().empty()) {
+    const double now_s = clock.now_s();
+    for (const Sequence* sequence : scheduler.admitted()) {
+      active[static_cast<size_t>(sequence->handle())]->timing.first_scheduled_s = now_s;
+    }
+  }
+  tickets.push_back(runner.launch(plan));
+  ++stats.num_steps;
+  stats.sum_running += scheduler.num_running();
+  stats.kv_blocks_used_peak = std::max(stats.kv_blocks_used_peak, scheduler.blocks().num_used_blocks());
+  return true;
+}
+
+void Engine::Impl::collect_oldest() {
+  const StepResult result = runner.collect(tickets.front());
+  tickets.pop_front();
+  const double now_s = clock.now_s();
+  for (const SequenceUpdate& update : scheduler.update(result)) {
+    for (const SampledToken& token : update.tokens) take_token(*update.sequence, token, now_s);
+  }
+}
+
+void Engine::Impl::take_token(Sequence& sequence, const SampledToken& token, double now_s) {
+  Active& request = *active[static_cast<size_t>(sequence.handle())];
+  RequestOutput output;
+  if (token.failed) {
+    output.error = RequestError{
+        "internal", "",
+        fmt::format("the model's logits for generated token {} hold NaN or infinity; check the weights, or try --dtype float",
+                    request.output.num_tokens() + 1)};
+    ++stats.num_failed;
+  } else {
+    ++stats.num_generation_tokens;
+    if (request.output.num_tokens() == 0) request.timing.first_token_s = now_s;
+    if (!request.output.append(token)) return;
+    output.num_completion_tokens = request.output.num_tokens();
+    output.outputs.push_back(request.output.take());
+    ++stats.num_finished;
+  }
+  scheduler.finish(sequence);
+  complete(sequence.handle(), std::move(output), now_s);
+}
+
+void Engine::Impl::complete(int64_t handle, RequestOutput output, double now_s) {
+  std::unique_ptr<Active>& request = active[static_cast<size_t>(handle)];
+  output.request_id = request->request_id;
+  output.num_prompt_tokens = request->num_prompt_tokens;
+  output.timing = request->timing;
+  output.timing.finished_s = now_s;
+  finished.push_back(std::move(output));
+  request.reset();
+  free_handles.push_back(handle);
+}
+
+void Engine::Impl::refresh_stats() {
+  stats.num_prompt_tokens = scheduler.num_prompt_tokens();
+  stats.num_running_now = scheduler.num_running();
+  stats.num_waiting_now = scheduler.num_waiting();
+  stats.kv_blocks_used_now = scheduler.blocks().num_used_blocks();
+}
+
+Engine::Engine(Runner& runner, TokenDecoderFactory decoders, const EngineOptions& options)
+    : impl_(std::make_unique<Impl>(runner, std::move(decoders), options)) {}
+
+Engine::~Engine() = default;
+
+void Engine::submit(Request request) {
+  impl_->submit(std::move(request));
+  impl_->refresh_stats();
+}
+
+bool Engine::step() {
+  const bool worked = impl_->step();
+  impl_->refresh_stats();
+  return worked;
+}
+
+std::vector<RequestOutput> Engine::take_finished() { return std::exchange(impl_->finished, {}); }
+
+bool Engine::idle() const { return num_unfinished() == 0 && impl_->tickets.empty(); }
+
+int64_t Engine::num_unfinished() const { return impl_->scheduler.num_running() + impl_->scheduler.num_waiting(); }
+
+const EngineStats& Engine::stats() const { return impl_->stats; }
+
+}  // namespace tokenmill

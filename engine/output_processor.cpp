@@ -1,0 +1,79 @@
+#include "engine/output_processor.h"
+
+#include <algorithm>
+
+#include "kernels/core/check.h"
+
+namespace tokenmill {
+
+OutputProcessor::OutputProcessor(const SamplingParams& sampling, std::span<const int32_t> eos_token_ids,
+                                 int64_t max_generated_tokens, std::unique_ptr<TokenDecoder> decoder)
+    : stop_(sampling.stop),
+      stop_token_ids_(sampling.stop_token_ids),
+      eos_token_ids_(sampling.ignore_eos ? std::span<const int32_t>() : eos_token_ids),
+      include_stop_str_in_output_(sampling.include_stop_str_in_output),
+      max_generated_tokens_(max_generated_tokens),
+      decoder_(std::move(decoder)) {
+  TM_ASSERT(max_generated_tokens > 0);
+  TM_ASSERT(decoder_ != nullptr || stop_.empty(), "stop strings without text");
+}
+
+bool OutputProcessor::append(const SampledToken& token) {
+  TM_ASSERT(!ended_ && !token.failed);
+  output_.token_ids.push_back(token.token_id);
+  output_.cumulative_logprob += static_cast<double>(token.logprob);
+  const bool is_end = ends_sequence(token.token_id);
+  if (decoder_ != nullptr && (!is_end || include_stop_str_in_output_)) decoder_->append(token.token_id, output_.text);
+  if (is_end) {
+    end(FinishReason::kStop);
+  } else if (cut_at_stop_string()) {
+    ended_ = true;
+  } else if (num_tokens() == max_generated_tokens_) {
+    end(FinishReason::kLength);
+  }
+  return ended_;
+}
+
+SequenceOutput OutputProcessor::take() {
+  TM_ASSERT(ended_);
+  return std::move(output_);
+}
+
+bool OutputProcessor::ends_sequence(int32_t token_id) {
+  if (std::find(eos_token_ids_.begin(), eos_token_ids_.end(), token_id) != eos_token_ids_.end()) return true;
+  if (std::find(stop_token_ids_.begin(), stop_token_ids_.end(), token_id) == stop_token_ids_.end()) return false;
+  output_.stop_reason = token_id;
+  return true;
+}
+
+bool OutputProcessor::cut_at_stop_string() {
+  std::string& text = output_.text;
+  size_t start = std::string::npos;
+  const std::string* found = nullptr;
+  for (const std::string& stop : stop_) {
+    // A match may begin in text that has been searched and end in what is new.
+    const size_t from = searched_ - std::min(searched_, stop.size() - 1);
+    const size_t at = text.find(stop, from);
+    if (at == std::string::npos) continue;
+    if (found == nullptr || at < start || (at == start && stop.size() < found->size())) {
+      start = at;
+      found = &stop;
+    }
+  }
+  searched_ = text.size();
+  if (found == nullptr) return false;
+  text.resize(include_stop_str_in_output_ ? start + found->size() : start);
+  output_.finish_reason = FinishReason::kStop;
+  output_.stop_reason = *found;
+  return true;
+}
+
+void OutputProcessor::end(FinishReason reason) {
+  ended_ = true;
+  output_.finish_reason = reason;
+  if (decoder_ == nullptr) return;
+  decoder_->finish(output_.text);
+  cut_at_stop_string();
+}
+
+}  // namespace tokenmill

@@ -1,0 +1,64 @@
+#pragma once
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/request.h"
+#include "engine/runner.h"
+
+namespace tokenmill {
+
+/// Turns the token ids of one sequence into text as they come. engine/text implements it; tests fake it.
+class TokenDecoder {
+ public:
+  virtual ~TokenDecoder() = default;
+  /// Appends to text what token_id completes: nothing, when it ends inside a character.
+  virtual void append(int32_t token_id, std::string& text) = 0;
+  /// No more ids come: appends what is still held (U+FFFD for an unfinished character).
+  virtual void finish(std::string& text) = 0;
+};
+
+/// Makes the decoder of a request's next sequence.
+using TokenDecoderFactory = std::function<std::unique_ptr<TokenDecoder>(const Request&)>;
+
+/// The sampled tokens of one sequence on their way to its SequenceOutput: text, stop strings, end tokens, limits.
+/// Rules, in the order in which a token meets them:
+///   1. An end-of-sequence id (unless ignore_eos), else a stop token id, ends the sequence; its id stays in token_ids,
+///      its text counts only with include_stop_str_in_output.
+///   2. A stop string that the text now contains ends it; text is cut before it (after it with
+///      include_stop_str_in_output). Of several the one that starts first counts, of those the shortest.
+///   3. The last token allowed ends it with kLength.
+/// The text held back for an unfinished character is released at the end, and searched for stop strings like any other.
+class OutputProcessor {
+ public:
+  /// eos_token_ids outlives the processor. max_generated_tokens >= 1. decoder may be null: no text, and then no stop
+  /// strings in sampling.
+  OutputProcessor(const SamplingParams& sampling, std::span<const int32_t> eos_token_ids, int64_t max_generated_tokens,
+                  std::unique_ptr<TokenDecoder> decoder);
+
+  /// Takes the next token (not failed). Returns true when the sequence ends with it; no token may follow.
+  bool append(const SampledToken& token);
+  int64_t num_tokens() const { return static_cast<int64_t>(output_.token_ids.size()); }
+  /// The result; once, after append() returned true.
+  SequenceOutput take();
+
+ private:
+  bool ends_sequence(int32_t token_id);
+  bool cut_at_stop_string();
+  void end(FinishReason reason);
+
+  std::vector<std::string> stop_;
+  std::vector<int32_t> stop_token_ids_;
+  std::span<const int32_t> eos_token_ids_;  // empty with ignore_eos
+  bool include_stop_str_in_output_;
+  int64_t max_generated_tokens_;
+  std::unique_ptr<TokenDecoder> decoder_;
+  SequenceOutput output_;
+  size_t searched_ = 0;  // text before this holds no stop string
+  bool ended_ = false;
+};
+
+}  // namespace tokenmill

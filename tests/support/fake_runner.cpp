@@ -1,0 +1,202 @@
+#include "tests/support/fake_runner.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+namespace tokenmill::test {
+namespace {
+
+constexpr int32_t kPoison = -1;  // what a block holds where nothing has been written since it was handed out
+
+template <typename... Args>
+void require(bool condition, fmt::format_string<Args...> format, Args&&... args) {
+  if (!condition) throw std::logic_error(fmt::format(format, std::forward<Args>(args)...));
+}
+
+uint64_t fold(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0xff51afd7ed558ccdu;
+  return hash ^ (hash >> 32);
+}
+
+int64_t first_shown(const KvSpec& spec, int64_t position) {
+  return spec.kind == KvSpec::Kind::kFull ? 0 : std::max<int64_t>(0, position + 1 - spec.window);
+}
+
+}  // namespace
+
+SampledToken FakeModel::next(const std::vector<std::vector<int32_t>>& shown, uint64_t key) const {
+  uint64_t hash = fold(seed, key);
+  for (const std::vector<int32_t>& tokens : shown) {
+    hash = fold(hash, tokens.size());
+    for (const int32_t id : tokens) hash = fold(hash, static_cast<uint64_t>(static_cast<int64_t>(id)));
+  }
+  SampledToken token;
+  token.token_id = static_cast<int32_t>((hash >> 8) % static_cast<uint64_t>(vocab_size));
+  token.logprob = -static_cast<float>(hash >> 40) / static_cast<float>(1 << 24);
+  token.failed = fails_one_in > 0 && fold(hash, 1) % static_cast<uint64_t>(fails_one_in) == 0;
+  return token;
+}
+
+SampledToken FakeModel::next(std::span<const int32_t> token_ids, uint64_t key) const {
+  std::vector<std::vector<int32_t>> shown;
+  const auto position = static_cast<int64_t>(token_ids.size()) - 1;
+  for (const KvSpec& spec : kv_groups) {
+    shown.emplace_back(token_ids.begin() + first_shown(spec, position), token_ids.end());
+  }
+  return next(shown, key);
+}
+
+FakeRunner::FakeRunner(const FakeModel& model, const RunnerLimits& limits, bool allow_rewinds)
+    : model_(model), limits_(limits), allow_rewinds_(allow_rewinds), slots_(static_cast<size_t>(limits.max_num_seqs)) {
+  require(limits.kv_groups == model.kv_groups && limits.vocab_size == model.vocab_size, "limits are not the model's");
+  for (size_t g = 0; g < limits.kv_groups.size(); ++g) {
+    Block block;
+    block.token_ids.assign(static_cast<size_t>(limits.kv_groups[g].block_size), kPoison);
+    blocks_.emplace_back(static_cast<size_t>(limits.num_blocks[g]), block);
+  }
+}
+
+Ticket FakeRunner::launch(const StepPlan& plan) {
+  require(num_steps_in_flight() < limits_.max_steps_in_flight, "step {} is one too many in flight", plan.step_id);
+  require(plan.step_id > last_launched_step_, "step {} after step {}", plan.step_id, last_launched_step_);
+  require(plan.num_tokens() <= limits_.max_num_batched_tokens, "step {} has {} tokens", plan.step_id, plan.num_tokens());
+  require(plan.num_logits_rows() <= limits_.max_logits_rows, "step {} has {} logits rows", plan.step_id,
+          plan.num_logits_rows());
+  last_launched_step_ = plan.step_id;
+  apply(plan);
+  StepResult result;
+  result.step_id = plan.step_id;
+  std::set<int32_t> seen;
+  for (const ScheduledSlot& scheduled : plan.scheduled) {
+    require(seen.insert(scheduled.slot).second, "slot {} is scheduled twice in step {}", scheduled.slot, plan.step_id);
+    compute(scheduled, plan, result);
+  }
+  in_flight_.emplace_back(next_ticket_, std::move(result));
+  ++num_steps_;
+  return next_ticket_++;
+}
+
+StepResult FakeRunner::collect(Ticket ticket) {
+  require(!in_flight_.empty() && in_flight_.front().first == ticket, "ticket {} is not the oldest in flight", ticket);
+  StepResult result = std::move(in_flight_.front().second);
+  in_flight_.pop_front();
+  last_collected_step_ = result.step_id;
+  return result;
+}
+
+FakeRunner::Slot& FakeRunner::slot_at(int32_t slot) {
+  require(slot >= 0 && slot < limits_.max_num_seqs, "slot {} of {}", slot, limits_.max_num_seqs);
+  return slots_[static_cast<size_t>(slot)];
+}
+
+void FakeRunner::apply(const StepPlan& plan) {
+  for (const int32_t slot : plan.finished) release(slot);
+  for (const int32_t slot : plan.preempted) release(slot);
+  require(plan.fresh_blocks.size() == blocks_.size(), "fresh blocks of {} groups", plan.fresh_blocks.size());
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    for (const int32_t id : plan.fresh_blocks[g]) {
+      Block& block = blocks_[g].at(static_cast<size_t>(id));
+      require(block.used_before && block.owner == -1, "fresh block {} is not a recycled one", id);
+      std::fill(block.token_ids.begin(), block.token_ids.end(), kPoison);
+    }
+  }
+  require(plan.copies.empty(), "copies without shared blocks");
+  for (const NewSlot& fresh : plan.new_slots) {
+    Slot& slot = slot_at(fresh.slot);
+    require(!slot.used, "slot {} is taken", fresh.slot);
+    slot.used = true;
+    for (const int32_t id : fresh.token_ids) slot.tokens.push_back({id, 0});
+    slot.sampling = fresh.sampling;
+    slot.blocks.resize(blocks_.size());
+    hand_out(slot, fresh.slot, fresh.block_ids, plan);
+  }
+  for (const GrownSlot& grown : plan.grown) hand_out(slot_at(grown.slot), grown.slot, grown.block_ids, plan);
+}
+
+void FakeRunner::release(int32_t slot_id) {
+  Slot& slot = slot_at(slot_id);
+  require(slot.used, "slot {} is released and is not in use", slot_id);
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    for (const int32_t id : slot.blocks[g]) blocks_[g][static_cast<size_t>(id)].owner = -1;
+  }
+  slot = {};
+}
+
+void FakeRunner::hand_out(Slot& slot, int32_t slot_id, const std::vector<std::vector<int32_t>>& block_ids,
+                          const StepPlan& plan) {
+  require(slot.used, "slot {} grows and is not in use", slot_id);
+  require(block_ids.size() == blocks_.size(), "slot {} gets blocks of {} groups", slot_id, block_ids.size());
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    for (const int32_t id : block_ids[g]) {
+      require(id >= 0 && id < limits_.num_blocks[g], "block {} of {} in group {}", id, limits_.num_blocks[g], g);
+      Block& block = blocks_[g][static_cast<size_t>(id)];
+      require(block.owner == -1, "block {} of group {} goes to slot {} and belongs to {}", id, g, slot_id, block.owner);
+      require(block.last_step <= last_collected_step_, "block {} is reused while step {} is in flight", id,
+              block.last_step);
+      const std::vector<int32_t>& fresh = plan.fresh_blocks[g];
+      require(block.used_before == (std::count(fresh.begin(), fresh.end(), id) == 1),
+              "block {} of group {} is recycled: {}, in fresh_blocks: {} times", id, g, block.used_before,
+              std::count(fresh.begin(), fresh.end(), id));
+      block.owner = slot_id;
+      block.used_before = true;
+      slot.blocks[g].push_back(id);
+    }
+  }
+}
+
+void FakeRunner::compute(const ScheduledSlot& scheduled, const StepPlan& plan, StepResult& result) {
+  Slot& slot = slot_at(scheduled.slot);
+  require(slot.used && scheduled.num_tokens > 0, "slot {}: {} tokens", scheduled.slot, scheduled.num_tokens);
+  require(scheduled.start == slot.num_computed || (allow_rewinds_ && scheduled.start < slot.num_computed),
+          "slot {} starts at {} and has computed {}", scheduled.slot, scheduled.start, slot.num_computed);
+  const int64_t end = scheduled.start + scheduled.num_tokens;
+  require(end <= limits_.max_model_len && end <= static_cast<int64_t>(slot.tokens.size()), "slot {} computes up to {} of {}",
+          scheduled.slot, end, slot.tokens.size());
+  if (scheduled.source == TokenSource::kLastSampled) {
+    require(scheduled.num_tokens == 1 && scheduled.start == slot.last_sampled_position,
+            "slot {} takes its last sampled token for position {}, which is of position {}", scheduled.slot,
+            scheduled.start, slot.last_sampled_position);
+  }
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    const int64_t block_size = limits_.kv_groups[g].block_size;
+    require(static_cast<int64_t>(slot.blocks[g].size()) * block_size >= end, "slot {}: {} blocks for {} positions",
+            scheduled.slot, slot.blocks[g].size(), end);
+    for (const int32_t id : slot.blocks[g]) blocks_[g][static_cast<size_t>(id)].last_step = plan.step_id;
+    for (int64_t p = scheduled.start; p < end; ++p) {
+      const Token& token = slot.tokens[static_cast<size_t>(p)];
+      require(scheduled.source == TokenSource::kLastSampled || token.sampled_in <= last_collected_step_,
+              "slot {}: the literal token {} comes out of step {}, not collected yet", scheduled.slot, p, token.sampled_in);
+      Block& block = blocks_[g][static_cast<size_t>(slot.blocks[g][static_cast<size_t>(p / block_size)])];
+      block.token_ids[static_cast<size_t>(p % block_size)] = token.id;
+    }
+  }
+  slot.num_computed = end;
+  if (scheduled.logits_rows.empty()) return;
+  StepResult::Slot sampled{scheduled.slot, {}};
+  for (const int32_t row : scheduled.logits_rows) {
+    const int64_t position = scheduled.start + row;
+    sampled.tokens.push_back(model_.next(shown(slot, position), slot.sampling.key));
+    slot.tokens.resize(static_cast<size_t>(position + 1));
+    slot.tokens.push_back({sampled.tokens.back().token_id, plan.step_id});
+    slot.last_sampled_position = position + 1;
+  }
+  result.slots.push_back(std::move(sampled));
+}
+
+std::vector<std::vector<int32_t>> FakeRunner::shown(const Slot& slot, int64_t position) const {
+  std::vector<std::vector<int32_t>> shown(blocks_.size());
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    const KvSpec& spec = limits_.kv_groups[g];
+    for (int64_t p = first_shown(spec, position); p <= position; ++p) {
+      const int32_t id = slot.blocks[g][static_cast<size_t>(p / spec.block_size)];
+      shown[g].push_back(blocks_[g][static_cast<size_t>(id)].token_ids[static_cast<size_t>(p % spec.block_size)]);
+    }
+  }
+  return shown;
+}
+
+}  // namespace tokenmill::test
