@@ -6,6 +6,7 @@
 
 #include "engine/output_processor.h"
 #include "engine/scheduler.h"
+#include "engine/text/tokenizer.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill {
@@ -14,6 +15,24 @@ namespace {
 const SteadyClock kSteadyClock;
 
 RequestError invalid(FieldError error) { return {"invalid_request", std::move(error.field), std::move(error.message)}; }
+
+class DetokenizerText final : public TokenDecoder {
+ public:
+  DetokenizerText(const text::Tokenizer& tokenizer, bool skip_special_tokens)
+      : detokenizer_(tokenizer, skip_special_tokens) {}
+  void append(int32_t token_id, std::string& text) override { detokenizer_.push(token_id, text); }
+  void finish(std::string& text) override { detokenizer_.finish(text); }
+
+ private:
+  text::Detokenizer detokenizer_;
+};
+
+TokenDecoderFactory decoders_of(const text::Tokenizer* tokenizer) {
+  if (tokenizer == nullptr) return nullptr;
+  return [tokenizer](const Request& request) {
+    return std::make_unique<DetokenizerText>(*tokenizer, request.sampling.skip_special_tokens);
+  };
+}
 
 }  // namespace
 
@@ -182,6 +201,9 @@ void Engine::Impl::refresh_stats() {
   stats.num_waiting_now = scheduler.num_waiting();
   stats.kv_blocks_used_now = scheduler.blocks().num_used_blocks();
 }
+
+Engine::Engine(Runner& runner, const text::Tokenizer* tokenizer, const EngineOptions& options)
+    : Engine(runner, decoders_of(tokenizer), options) {}
 
 Engine::Engine(Runner& runner, TokenDecoderFactory decoders, const EngineOptions& options)
     : impl_(std::make_unique<Impl>(runner, std::move(decoders), options)) {}

@@ -12,7 +12,6 @@
 #include <bit>
 #include <cstring>
 
-#include "kernels/core/check.h"
 #include "kernels/core/error.h"
 
 namespace tokenmill {
@@ -24,34 +23,97 @@ constexpr uint8_t kVersion = 1;
 constexpr uint8_t kDummyFlag = 1;
 constexpr uint8_t kStopFlag = 2;
 
-class Writer {
+// Where write() puts a plan: first counted, then copied into bytes of exactly that size.
+class ByteCount {
  public:
   template <typename T>
-  void value(T x) {
-    const size_t at = bytes_.size();
-    bytes_.resize(at + sizeof(T));
-    std::memcpy(bytes_.data() + at, &x, sizeof(T));
+  void value(T) {
+    size_ += sizeof(T);
   }
-  void count(size_t n) {
-    TM_ASSERT(n <= UINT32_MAX, "a list of {} items", n);
-    value(static_cast<uint32_t>(n));
-  }
-  void ids(const std::vector<int32_t>& list) {
-    count(list.size());
-    const size_t at = bytes_.size();
-    bytes_.resize(at + list.size() * sizeof(int32_t));
-    if (!list.empty()) std::memcpy(bytes_.data() + at, list.data(), list.size() * sizeof(int32_t));
-  }
-  void id_lists(const std::vector<std::vector<int32_t>>& lists) {
-    count(lists.size());
-    for (const std::vector<int32_t>& list : lists) ids(list);
-  }
-  void reserve(size_t num_bytes) { bytes_.reserve(num_bytes); }
-  std::vector<std::byte> take() { return std::move(bytes_); }
+  void ids(const std::vector<int32_t>& list) { size_ += sizeof(uint32_t) + list.size() * sizeof(int32_t); }
+  size_t size() const { return size_; }
 
  private:
-  std::vector<std::byte> bytes_;
+  size_t size_ = 0;
 };
+
+class ByteWriter {
+ public:
+  explicit ByteWriter(std::byte* at) : at_(at) {}
+  template <typename T>
+  void value(T x) {
+    std::memcpy(at_, &x, sizeof(T));
+    at_ += sizeof(T);
+  }
+  void ids(const std::vector<int32_t>& list) {
+    value(static_cast<uint32_t>(list.size()));
+    if (list.empty()) return;
+    std::memcpy(at_, list.data(), list.size() * sizeof(int32_t));
+    at_ += list.size() * sizeof(int32_t);
+  }
+
+ private:
+  std::byte* at_;
+};
+
+template <typename Out, typename T>
+void count(Out& out, const std::vector<T>& list) {
+  out.value(static_cast<uint32_t>(list.size()));
+}
+
+template <typename Out>
+void write(Out& out, const std::vector<std::vector<int32_t>>& lists) {
+  count(out, lists);
+  for (const std::vector<int32_t>& list : lists) out.ids(list);
+}
+
+template <typename Out>
+void write(Out& out, const SlotSampling& sampling) {
+  out.value(sampling.temperature);
+  out.value(sampling.top_p);
+  out.value(sampling.min_p);
+  out.value(sampling.top_k);
+  out.value(sampling.key);
+}
+
+template <typename Out>
+void write(Out& out, const StepPlan& plan) {
+  out.value(kVersion);
+  out.value(static_cast<uint8_t>((plan.dummy ? kDummyFlag : 0) | (plan.stop ? kStopFlag : 0)));
+  out.value(plan.step_id);
+  out.ids(plan.finished);
+  out.ids(plan.preempted);
+  write(out, plan.fresh_blocks);
+  count(out, plan.copies);
+  for (const GroupCopies& group : plan.copies) {
+    out.value(group.group);
+    count(out, group.copies);
+    for (const BlockCopy& copy : group.copies) {
+      out.value(copy.source);
+      out.value(copy.destination);
+    }
+  }
+  count(out, plan.new_slots);
+  for (const NewSlot& slot : plan.new_slots) {
+    out.value(slot.slot);
+    out.ids(slot.token_ids);
+    write(out, slot.sampling);
+    write(out, slot.block_ids);
+  }
+  count(out, plan.grown);
+  for (const GrownSlot& slot : plan.grown) {
+    out.value(slot.slot);
+    write(out, slot.block_ids);
+  }
+  count(out, plan.scheduled);
+  for (const ScheduledSlot& slot : plan.scheduled) {
+    out.value(slot.slot);
+    out.value(slot.start);
+    out.value(slot.num_tokens);
+    out.value(static_cast<uint8_t>(slot.source));
+    out.ids(slot.logits_rows);
+  }
+}
 
 class Reader {
  public:
@@ -93,14 +155,6 @@ class Reader {
   std::span<const std::byte> bytes_;
   size_t at_ = 0;
 };
-
-void write(Writer& out, const SlotSampling& sampling) {
-  out.value(sampling.temperature);
-  out.value(sampling.top_p);
-  out.value(sampling.min_p);
-  out.value(sampling.top_k);
-  out.value(sampling.key);
-}
 
 SlotSampling read_sampling(Reader& in) {
   SlotSampling sampling;
@@ -152,44 +206,12 @@ int64_t StepPlan::num_logits_rows() const {
 }
 
 std::vector<std::byte> serialize(const StepPlan& plan) {
-  Writer out;
-  out.reserve(64 + plan.scheduled.size() * 25);  // a decode step without new slots
-  out.value(kVersion);
-  out.value(static_cast<uint8_t>((plan.dummy ? kDummyFlag : 0) | (plan.stop ? kStopFlag : 0)));
-  out.value(plan.step_id);
-  out.ids(plan.finished);
-  out.ids(plan.preempted);
-  out.id_lists(plan.fresh_blocks);
-  out.count(plan.copies.size());
-  for (const GroupCopies& group : plan.copies) {
-    out.value(group.group);
-    out.count(group.copies.size());
-    for (const BlockCopy& copy : group.copies) {
-      out.value(copy.source);
-      out.value(copy.destination);
-    }
-  }
-  out.count(plan.new_slots.size());
-  for (const NewSlot& slot : plan.new_slots) {
-    out.value(slot.slot);
-    out.ids(slot.token_ids);
-    write(out, slot.sampling);
-    out.id_lists(slot.block_ids);
-  }
-  out.count(plan.grown.size());
-  for (const GrownSlot& slot : plan.grown) {
-    out.value(slot.slot);
-    out.id_lists(slot.block_ids);
-  }
-  out.count(plan.scheduled.size());
-  for (const ScheduledSlot& slot : plan.scheduled) {
-    out.value(slot.slot);
-    out.value(slot.start);
-    out.value(slot.num_tokens);
-    out.value(static_cast<uint8_t>(slot.source));
-    out.ids(slot.logits_rows);
-  }
-  return out.take();
+  ByteCount size;
+  write(size, plan);
+  std::vector<std::byte> bytes(size.size());
+  ByteWriter out(bytes.data());
+  write(out, plan);
+  return bytes;
 }
 
 StepPlan deserialize_step_plan(std::span<const std::byte> bytes) {

@@ -63,7 +63,7 @@ TEST_CASE("a follower that replays the leader's plans computes what the leader c
     test::FakeRunner leader_device(model, limits), follower_device(model, limits);
     RecordingRunner leader_results(leader_device), follower_results(follower_device);
     LeaderRunner leader(leader_results, channel);
-    Engine engine(leader, TokenDecoderFactory(), {.eos_token_ids = {1, 2, 3}, .detokenize = false});
+    Engine engine(leader, nullptr, {.eos_token_ids = {1, 2, 3}, .detokenize = false});
     for (int i = 0; i < 6; ++i) engine.submit({.request_id = i, .prompt_token_ids = {4, 5, i, 7, 8, 9, 10, i}});
     while (engine.step()) {
     }

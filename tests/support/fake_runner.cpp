@@ -184,6 +184,7 @@ void FakeRunner::compute(const ScheduledSlot& scheduled, const StepPlan& plan, S
     slot.tokens.push_back({sampled.tokens.back().token_id, plan.step_id});
     slot.last_sampled_position = position + 1;
   }
+  num_sampled_tokens_ += static_cast<int64_t>(sampled.tokens.size());
   result.slots.push_back(std::move(sampled));
 }
 

@@ -36,6 +36,7 @@ class FakeRunner : public Runner {
   StepResult collect(Ticket ticket) override;
 
   int64_t num_steps() const { return num_steps_; }
+  int64_t num_sampled_tokens() const { return num_sampled_tokens_; }
   int64_t num_steps_in_flight() const { return static_cast<int64_t>(in_flight_.size()); }
 
  private:
@@ -75,6 +76,7 @@ class FakeRunner : public Runner {
   uint64_t last_collected_step_ = 0;
   Ticket next_ticket_ = 100;
   int64_t num_steps_ = 0;
+  int64_t num_sampled_tokens_ = 0;
 };
 
 }  // namespace tokenmill::test

@@ -1,0 +1,284 @@
+// Thousands of small random jobs through the engine on the fake runner: every request must finish exactly once with what
+// one-at-a-time execution gives, and nothing may be left behind. The fake runner checks every plan.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "engine/engine.h"
+#include "tests/support/fake_decoder.h"
+#include "tests/support/fake_runner.h"
+
+namespace tokenmill {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+/// What the tests' results must be, written down without any of the engine's machinery.
+struct Expected {
+  Ids token_ids;
+  std::string text, stop_string;
+  FinishReason finish_reason = FinishReason::kLength;
+  std::optional<int32_t> stop_id;
+  double cumulative_logprob = 0;
+  std::string error_code;
+};
+
+struct Job {
+  test::FakeModel model;
+  RunnerLimits limits;
+  EngineOptions options;
+  std::vector<std::string> pieces;  // text of each token id
+  std::vector<Request> requests;
+  std::vector<int> arrivals;  // engine steps before the request is submitted
+};
+
+struct Tally {
+  int64_t requests = 0, refused = 0, failed = 0, stopped = 0, lengths = 0, dropped = 0, chunked = 0;
+};
+
+class Random {
+ public:
+  explicit Random(uint64_t seed) : engine_(seed) {}
+  int64_t between(int64_t low, int64_t high) { return low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1)); }
+  bool one_in(int64_t n) { return between(1, n) == 1; }
+  template <typename T>
+  const T& pick(const std::vector<T>& items) {
+    return items[static_cast<size_t>(between(0, static_cast<int64_t>(items.size()) - 1))];
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+void make_limits(Random& random, Job& job) {
+  RunnerLimits& limits = job.limits;
+  limits.max_model_len = random.between(2, 48);
+  for (int64_t g = random.between(1, 2); g > 0; --g) {
+    KvSpec spec{.block_size = random.pick<int64_t>({1, 2, 3, 4, 16})};
+    if (random.one_in(3)) {
+      spec.kind = KvSpec::Kind::kSlidingWindow;
+      spec.window = random.between(1, 9);
+    }
+    const int64_t minimum = (limits.max_model_len - 1 + spec.block_size - 1) / spec.block_size;
+    limits.kv_groups.push_back(spec);
+    // From too small for the longest request to room for all.
+    limits.num_blocks.push_back(std::max<int64_t>(1, random.between(minimum / 2, random.one_in(2) ? minimum : minimum * 4)));
+  }
+  limits.max_num_seqs = random.between(1, 8);
+  limits.max_num_batched_tokens = random.between(1, 64);
+  limits.max_logits_rows = random.one_in(4) ? random.between(1, limits.max_num_seqs) : limits.max_num_seqs;
+  limits.vocab_size = random.between(4, 40);
+  limits.max_steps_in_flight = static_cast<int>(random.between(1, 3));
+  job.model = {limits.kv_groups, limits.vocab_size, static_cast<uint64_t>(random.between(0, 1 << 30)),
+               random.one_in(3) ? 60 : 0};
+}
+
+Request make_request(Random& random, const Job& job, int64_t request_id) {
+  Request request;
+  request.request_id = request_id;
+  const int64_t longest = job.limits.max_model_len + (random.one_in(20) ? 3 : -1);
+  for (int64_t i = random.between(random.one_in(50) ? 0 : 1, std::max<int64_t>(1, longest)); i > 0; --i) {
+    request.prompt_token_ids.push_back(static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)));
+  }
+  if (random.one_in(60)) request.prompt_token_ids.push_back(static_cast<int32_t>(job.limits.vocab_size));
+  request.random_key = static_cast<uint64_t>(random.between(0, 3));
+  if (!random.one_in(4)) request.sampling.max_tokens = random.between(1, 20);
+  request.sampling.ignore_eos = random.one_in(4);
+  request.sampling.include_stop_str_in_output = random.one_in(4);
+  for (int64_t i = random.between(0, 2); i > 0 && random.one_in(2); --i) {
+    request.sampling.stop.push_back(random.pick<std::string>({"ab", "b", "ca", "aa", "bca", "?"}));
+  }
+  if (random.one_in(4)) {
+    request.sampling.stop_token_ids.push_back(static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)));
+  }
+  return request;
+}
+
+Job make_job(uint64_t seed) {
+  Random random(seed);
+  Job job;
+  make_limits(random, job);
+  job.options.enable_chunked_prefill = !random.one_in(4);
+  for (int64_t i = random.between(0, 2); i > 0; --i) {
+    job.options.eos_token_ids.push_back(static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)));
+  }
+  for (int64_t i = 0; i < job.limits.vocab_size; ++i) {
+    job.pieces.push_back(random.pick<std::string>({"a", "b", "c", "ab", "bc~", "a~", "xyz", ""}));
+  }
+  int arrival = 0;
+  for (int64_t i = random.between(1, 12); i > 0; --i) {
+    if (random.one_in(3)) arrival += static_cast<int>(random.between(1, 12));
+    job.requests.push_back(make_request(random, job, static_cast<int64_t>(job.requests.size())));
+    job.arrivals.push_back(arrival);
+  }
+  return job;
+}
+
+bool refused(const Job& job, const Request& request) {
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  const RunnerLimits& limits = job.limits;
+  if (num_prompt_tokens == 0 || num_prompt_tokens >= limits.max_model_len) return true;
+  if (request.prompt_token_ids.back() >= limits.vocab_size) return true;
+  if (!job.options.enable_chunked_prefill && num_prompt_tokens > limits.max_num_batched_tokens) return true;
+  const int64_t longest = std::min(limits.max_model_len, num_prompt_tokens + request.sampling.max_tokens.value_or(1000)) - 1;
+  for (size_t g = 0; g < limits.kv_groups.size(); ++g) {
+    if (longest > limits.num_blocks[g] * limits.kv_groups[g].block_size) return true;
+  }
+  return false;
+}
+
+std::string decode(const Job& job, const Ids& ids, bool at_end) {
+  test::FakeDecoder decoder(job.pieces);
+  std::string text;
+  for (const int32_t id : ids) decoder.append(id, text);
+  if (at_end) decoder.finish(text);
+  return text;
+}
+
+/// Cuts text at its first stop string, position by position.
+bool cut(const SamplingParams& sampling, Expected& expected) {
+  for (size_t at = 0; at < expected.text.size(); ++at) {
+    const std::string* shortest = nullptr;
+    for (const std::string& stop : sampling.stop) {
+      const bool here = expected.text.compare(at, stop.size(), stop) == 0;
+      if (here && (shortest == nullptr || stop.size() < shortest->size())) shortest = &stop;
+    }
+    if (shortest == nullptr) continue;
+    expected.text.resize(at + (sampling.include_stop_str_in_output ? shortest->size() : 0));
+    expected.finish_reason = FinishReason::kStop;
+    expected.stop_string = *shortest;
+    expected.stop_id.reset();
+    return true;
+  }
+  return false;
+}
+
+Expected run_alone(const Job& job, const Request& request) {
+  Expected expected;
+  if (refused(job, request)) {
+    expected.error_code = "invalid_request";
+    return expected;
+  }
+  const SamplingParams& sampling = request.sampling;
+  const auto contains = [](const Ids& ids, int32_t id) { return std::count(ids.begin(), ids.end(), id) > 0; };
+  Ids all = request.prompt_token_ids;
+  Ids shown;  // ids that count for the text
+  while (true) {
+    const SampledToken token = job.model.next(all, sample_key(request.random_key, 0));
+    if (token.failed) {
+      expected = {};
+      expected.error_code = "internal";
+      return expected;
+    }
+    const int32_t id = token.token_id;
+    all.push_back(id);
+    expected.token_ids.push_back(id);
+    expected.cumulative_logprob += static_cast<double>(token.logprob);
+    const bool eos = !sampling.ignore_eos && contains(job.options.eos_token_ids, id);
+    const bool stop_id = !eos && contains(sampling.stop_token_ids, id);
+    if (!(eos || stop_id) || sampling.include_stop_str_in_output) shown.push_back(id);
+    const bool length = static_cast<int64_t>(all.size()) == job.limits.max_model_len ||
+                        static_cast<int64_t>(expected.token_ids.size()) == sampling.max_tokens.value_or(-1);
+    expected.text = decode(job, shown, false);
+    if (eos || stop_id || length) {
+      expected.finish_reason = eos || stop_id ? FinishReason::kStop : FinishReason::kLength;
+      if (stop_id) expected.stop_id = id;
+      if (!eos && !stop_id && cut(sampling, expected)) return expected;
+      expected.text = decode(job, shown, true);
+      cut(sampling, expected);
+      return expected;
+    }
+    if (cut(sampling, expected)) return expected;
+  }
+}
+
+void check_output(const RequestOutput& got, const Expected& expected, const Request& request) {
+  REQUIRE((got.error ? got.error->code : "") == expected.error_code);
+  REQUIRE(got.num_prompt_tokens == static_cast<int64_t>(request.prompt_token_ids.size()));
+  if (got.error) {
+    REQUIRE(got.outputs.empty());
+    REQUIRE(!got.error->message.empty());
+    return;
+  }
+  REQUIRE(got.outputs.size() == 1);
+  const SequenceOutput& output = got.outputs.front();
+  REQUIRE(output.token_ids == expected.token_ids);
+  REQUIRE(output.text == expected.text);
+  REQUIRE(output.finish_reason == expected.finish_reason);
+  StopReason stop_reason;
+  if (!expected.stop_string.empty()) stop_reason = expected.stop_string;
+  if (expected.stop_id) stop_reason = *expected.stop_id;
+  REQUIRE(output.stop_reason == stop_reason);
+  REQUIRE(output.cumulative_logprob == expected.cumulative_logprob);
+  REQUIRE(got.num_completion_tokens == static_cast<int64_t>(output.token_ids.size()));
+}
+
+void run_job(uint64_t seed, Tally& tally) {
+  const Job job = make_job(seed);
+  test::FakeRunner runner(job.model, job.limits);
+  Engine engine(runner, test::fake_decoders(job.pieces), job.options);
+  std::map<int64_t, RequestOutput> outputs;
+  size_t next = 0;
+  for (int step = 0; next < job.requests.size() || !engine.idle(); ++step) {
+    REQUIRE(step < 5000);
+    for (; next < job.requests.size() && job.arrivals[next] <= step; ++next) engine.submit(job.requests[next]);
+    const bool had_work = !engine.idle();
+    REQUIRE(engine.step() == had_work);
+    for (RequestOutput& output : engine.take_finished()) {
+      const int64_t request_id = output.request_id;
+      REQUIRE(outputs.emplace(request_id, std::move(output)).second);
+    }
+  }
+  REQUIRE(outputs.size() == job.requests.size());
+  REQUIRE(runner.num_steps_in_flight() == 0);
+  REQUIRE(engine.num_unfinished() == 0);
+
+  const EngineStats& stats = engine.stats();
+  REQUIRE(stats.num_steps == runner.num_steps());
+  REQUIRE(stats.kv_blocks_used_now == 0);
+  REQUIRE(stats.num_running_now + stats.num_waiting_now == 0);
+  REQUIRE(stats.num_finished + stats.num_failed == static_cast<int64_t>(job.requests.size()));
+  int64_t num_prompt_tokens = 0, num_generation_tokens = 0, num_nan = 0;
+  for (const Request& request : job.requests) {
+    const Expected expected = run_alone(job, request);
+    const RequestOutput& output = outputs.at(request.request_id);
+    check_output(output, expected, request);
+    tally.refused += expected.error_code == "invalid_request" ? 1 : 0;
+    num_nan += expected.error_code == "internal" ? 1 : 0;
+    if (expected.error_code != "invalid_request") num_prompt_tokens += output.num_prompt_tokens;
+    if (!output.error) {
+      (expected.finish_reason == FinishReason::kStop ? tally.stopped : tally.lengths) += 1;
+      num_generation_tokens += output.num_completion_tokens;
+      tally.chunked += output.num_prompt_tokens > job.limits.max_num_batched_tokens ? 1 : 0;
+    }
+  }
+  REQUIRE(stats.num_prompt_tokens == num_prompt_tokens);
+  REQUIRE(stats.num_generation_tokens >= num_generation_tokens);  // failed rows had tokens, too
+  tally.failed += num_nan;
+  tally.requests += static_cast<int64_t>(job.requests.size());
+  tally.dropped += runner.num_sampled_tokens() - stats.num_generation_tokens - num_nan;
+}
+
+TEST_CASE("random jobs give every request what it gets alone, once, and leave nothing behind") {
+  Tally tally;
+  for (uint64_t seed = 0; seed < 10000; ++seed) {
+    CAPTURE(seed);
+    run_job(seed, tally);
+  }
+  MESSAGE("requests " << tally.requests << ", refused " << tally.refused << ", failed " << tally.failed << ", stopped "
+                      << tally.stopped << ", length " << tally.lengths << ", longer than a step " << tally.chunked
+                      << ", tokens dropped after an end " << tally.dropped);
+  // The jobs must meet what they are there to test.
+  CHECK(tally.refused > 500);
+  CHECK(tally.failed > 500);
+  CHECK(tally.stopped > 5000);
+  CHECK(tally.lengths > 5000);
+  CHECK(tally.chunked > 500);
+  CHECK(tally.dropped > 5000);
+}
+
+}  // namespace
+}  // namespace tokenmill
