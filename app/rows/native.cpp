@@ -1,0 +1,140 @@
+#include "app/rows/native.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+
+#include "app/option_values.h"
+#include "app/rows/fields.h"
+#include "app/rows/format.h"
+
+namespace tokenmill::rows {
+namespace {
+
+using io::JsonValue;
+constexpr std::array<std::string_view, 3> kPrompts = {"prompt", "messages", "prompt_token_ids"};
+
+const JsonValue* given(const JsonValue& record, std::string_view name) {
+  const JsonValue* value = record.find(name);
+  return value == nullptr || value->is_null() ? nullptr : value;
+}
+
+void read_prompt(const JsonValue& record, ParsedRow& row) {
+  const JsonValue* found = nullptr;
+  for (const std::string_view name : kPrompts) {
+    const JsonValue* value = given(record, name);
+    if (value == nullptr) continue;
+    if (found != nullptr)
+      throw BadRow{"invalid_request", std::string(name),
+                   fmt::format("{} and {} are both given; a row has one of prompt, messages, prompt_token_ids",
+                               row.prompt_field, name)};
+    found = value;
+    row.prompt_field = name;
+  }
+  if (found == nullptr)
+    throw BadRow{"invalid_request", "prompt", "field \"prompt\" is missing (give prompt, messages or prompt_token_ids)"};
+  if (row.prompt_field == "messages") {
+    row.prompt = ChatPrompt{.messages = read_messages(*found)};
+  } else if (row.prompt_field == "prompt_token_ids") {
+    row.prompt = read_token_ids(*found, row.prompt_field);
+  } else if (found->is_string()) {
+    row.prompt = found->as_string();
+  } else {
+    throw BadRow{"invalid_request", "prompt", fmt::format("prompt is {}; it must be text", shown(*found))};
+  }
+}
+
+/// Fields inside "sampling": the same as at top level, each in one place only.
+void read_sampling_object(const JsonValue& record, const JsonValue& sampling, ParsedRow& row) {
+  for (const auto& [name, value] : sampling.members())
+    if (!value.is_null() && given(record, name) != nullptr)
+      throw BadRow{"invalid_request", name, fmt::format("{} is given at top level and under sampling; keep one", name)};
+  const std::vector<std::string_view> unknown = read_fields(sampling, RowShape::kNative, {}, row);
+  if (unknown.empty()) return;
+  const std::string near = app::closest(unknown[0], field_names(RowShape::kNative));
+  throw BadRow{"invalid_request", std::string(unknown[0]),
+               fmt::format("sampling.{} is not a sampling field{}", unknown[0],
+                           near.empty() ? "" : fmt::format("; did you mean {}?", near))};
+}
+
+void keep_passthrough(const JsonValue& record, const std::vector<std::string_view>& unknown,
+                      const std::vector<std::string>& passthrough, ParsedRow& row) {
+  std::vector<JsonValue::Member> kept;
+  for (const std::string& name : passthrough)
+    if (std::find(unknown.begin(), unknown.end(), name) != unknown.end()) kept.emplace_back(name, record.at(name));
+  if (!passthrough.empty()) row.passthrough_json = io::to_json(JsonValue::object(std::move(kept)));
+}
+
+std::string beginning(const RowItem& item) {
+  return fmt::format("{{\"id\":{},\"row\":{},\"outputs\":[", item.id_json, item.row());
+}
+
+void finish(std::string& out, const RowItem& item) {
+  if (!item.passthrough_json.empty()) out += ",\"input\":" + item.passthrough_json;
+  out += '}';
+}
+
+}  // namespace
+
+std::string read_id(const JsonValue& record) {
+  const JsonValue* id = given(record, "id");
+  if (id == nullptr) return "";
+  if (!id->is_string() && !id->is_number())
+    throw BadRow{"invalid_request", "id", fmt::format("id is {}; it must be a string or a number", shown(*id))};
+  return io::to_json(*id);
+}
+
+void read_native(const JsonValue& record, const std::vector<std::string>& passthrough, ParsedRow& row) {
+  row.shape = RowShape::kNative;
+  row.id_json = read_id(record);
+  read_prompt(record, row);
+  std::vector<std::string_view> handled = {"id"};
+  handled.insert(handled.end(), kPrompts.begin(), kPrompts.end());
+  const JsonValue* sampling = given(record, "sampling");
+  if (sampling != nullptr && sampling->is_object()) {
+    handled.emplace_back("sampling");
+    read_sampling_object(record, *sampling, row);
+  }
+  keep_passthrough(record, read_fields(record, RowShape::kNative, handled, row), passthrough, row);
+}
+
+std::string format_native(const RowItem& item, const RequestOutput& output) {
+  std::string out = beginning(item);
+  for (const SequenceOutput& sequence : output.outputs) {
+    fmt::format_to(std::back_inserter(out), "{}{{\"index\":{},\"text\":", &sequence == &output.outputs[0] ? "" : ",",
+                   sequence.index);
+    io::append_json_string(out, sequence.text);
+    if (item.return_token_ids) {
+      out += ",\"token_ids\":";
+      append_ids(out, sequence.token_ids);
+    }
+    fmt::format_to(std::back_inserter(out), ",\"finish_reason\":\"{}\",\"stop_reason\":",
+                   to_string(sequence.finish_reason));
+    append_stop_reason(out, sequence.stop_reason);
+    out += ",\"cumulative_logprob\":";
+    append_finite(out, sequence.cumulative_logprob);
+    out += '}';
+  }
+  fmt::format_to(std::back_inserter(out),
+                 "],\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{}}},\"error\":null",
+                 output.num_prompt_tokens, output.num_completion_tokens);
+  finish(out, item);
+  return out;
+}
+
+std::string format_native_error(const RowItem& item, const RowError& error) {
+  std::string out = beginning(item) + "],\"usage\":null,\"error\":{\"code\":";
+  io::append_json_string(out, error.code);
+  out += ",\"field\":";
+  if (error.field.empty()) out += "null";
+  else io::append_json_string(out, error.field);
+  out += ",\"message\":";
+  io::append_json_string(out, error.message);
+  out += '}';
+  finish(out, item);
+  return out;
+}
+
+}  // namespace tokenmill::rows
