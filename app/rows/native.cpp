@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <iterator>
 
@@ -59,12 +58,12 @@ void read_sampling_object(const JsonValue& record, const JsonValue& sampling, Pa
                            near.empty() ? "" : fmt::format("; did you mean {}?", near))};
 }
 
-void keep_passthrough(const JsonValue& record, const std::vector<std::string_view>& unknown,
-                      const std::vector<std::string>& passthrough, ParsedRow& row) {
+std::string kept_members(const JsonValue& record, const std::vector<std::string>& passthrough) {
+  if (passthrough.empty()) return "";
   std::vector<JsonValue::Member> kept;
   for (const std::string& name : passthrough)
-    if (std::find(unknown.begin(), unknown.end(), name) != unknown.end()) kept.emplace_back(name, record.at(name));
-  if (!passthrough.empty()) row.passthrough_json = io::to_json(JsonValue::object(std::move(kept)));
+    if (const JsonValue* value = record.find(name)) kept.emplace_back(name, *value);
+  return io::to_json(JsonValue::object(std::move(kept)));
 }
 
 std::string beginning(const RowItem& item) {
@@ -88,6 +87,7 @@ std::string read_id(const JsonValue& record) {
 
 void read_native(const JsonValue& record, const std::vector<std::string>& passthrough, ParsedRow& row) {
   row.shape = RowShape::kNative;
+  row.passthrough_json = kept_members(record, passthrough);
   row.id_json = read_id(record);
   read_prompt(record, row);
   std::vector<std::string_view> handled = {"id"};
@@ -97,7 +97,7 @@ void read_native(const JsonValue& record, const std::vector<std::string>& passth
     handled.emplace_back("sampling");
     read_sampling_object(record, *sampling, row);
   }
-  keep_passthrough(record, read_fields(record, RowShape::kNative, handled, row), passthrough, row);
+  read_fields(record, RowShape::kNative, handled, row);  // members that are no field are the user's own columns
 }
 
 std::string format_native(const RowItem& item, const RequestOutput& output) {

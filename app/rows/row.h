@@ -17,7 +17,7 @@ enum class RowShape : uint8_t { kNative, kChatCompletion, kCompletion };
 
 /// Why a row gets an error record. message starts with "file:line: ".
 struct RowError {
-  std::string code;   ///< invalid_request, invalid_json, prompt_too_long, record_too_large, internal
+  std::string code;   ///< invalid_request, invalid_json, record_too_large, internal
   std::string field;  ///< may be empty
   std::string message;
   bool ours = false;  ///< the fault is tokenmill's, not the row's (OpenAI: status 500 instead of 400)
@@ -57,6 +57,7 @@ class RowItem final : public jobs::WorkItem {
   std::string digest;   ///< 32 hexadecimal digits of the record's bytes
   std::string place;    ///< "prompts.jsonl:19"
   std::string passthrough_json;
+  std::string prompt_field;  ///< which of the row's fields a complaint about its prompt names
   bool return_token_ids = false;
   Request request;                ///< request_id is the row number
   std::optional<RowError> error;  ///< set: request is not looked at

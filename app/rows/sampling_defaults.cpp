@@ -1,10 +1,5 @@
 #include "app/rows/sampling_defaults.h"
 
-#include <fmt/format.h>
-
-#include "io/json.h"
-#include "kernels/core/error.h"
-
 namespace tokenmill::rows {
 namespace {
 
@@ -16,21 +11,6 @@ void fill(std::optional<T>& value, const std::optional<T>& below) {
 template <typename T, typename To>
 void set(const std::optional<T>& value, To& target) {
   if (value) target = *value;
-}
-
-double number_between(const io::JsonValue& json, std::string_view name, double low, double high, std::string_view where) {
-  const double value = json.is_number() ? json.as_double() : low - 1;
-  if (!(value >= low && value <= high))
-    throw Error(ErrorKind::kConfig, "{}: {} is {}; it must be a number between {} and {} (--generation-config none leaves "
-                "the file out)", where, name, io::to_json(json), low, high);
-  return value;
-}
-
-int64_t integer_from(const io::JsonValue& json, std::string_view name, int64_t low, std::string_view where) {
-  if (!json.is_number() || !json.fits_int64() || json.as_int64() < low)
-    throw Error(ErrorKind::kConfig, "{}: {} is {}; it must be a whole number of at least {} (--generation-config none "
-                "leaves the file out)", where, name, io::to_json(json), low);
-  return json.as_int64();
 }
 
 }  // namespace
@@ -61,26 +41,6 @@ void apply(const SamplingDefaults& defaults, SamplingParams& params) {
   set(defaults.include_stop_str_in_output, params.include_stop_str_in_output);
   set(defaults.ignore_eos, params.ignore_eos);
   set(defaults.skip_special_tokens, params.skip_special_tokens);
-}
-
-SamplingDefaults parse_generation_config(const io::JsonValue& json, std::string_view where) {
-  if (!json.is_object()) throw Error(ErrorKind::kConfig, "{} holds {}; it must hold an object", where, json.kind_name());
-  SamplingDefaults out;
-  const auto value = [&](const char* name) -> const io::JsonValue* {
-    const io::JsonValue* found = json.find(name);
-    return found == nullptr || found->is_null() ? nullptr : found;
-  };
-  if (const auto* v = value("temperature")) out.temperature = number_between(*v, "temperature", 0, 2, where);
-  if (const auto* v = value("top_p")) out.top_p = number_between(*v, "top_p", 1e-12, 1, where);
-  if (const auto* v = value("min_p")) out.min_p = number_between(*v, "min_p", 0, 1, where);
-  if (const auto* v = value("top_k")) out.top_k = integer_from(*v, "top_k", -1, where);
-  if (const auto* v = value("max_new_tokens")) out.max_tokens = integer_from(*v, "max_new_tokens", 1, where);
-  if (const auto* v = value("repetition_penalty"); v != nullptr && !(v->is_number() && v->as_double() == 1.0))
-    throw Error(ErrorKind::kConfig,
-                "{}: repetition_penalty is {}, which is not available in this version; run with --generation-config none "
-                "(and --temperature, --top-p, --top-k as the file has them) to go on without it",
-                where, io::to_json(*v));
-  return out;
 }
 
 }  // namespace tokenmill::rows

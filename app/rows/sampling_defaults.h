@@ -2,14 +2,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "engine/sampling.h"
-
-namespace tokenmill::io {
-class JsonValue;
-}
 
 namespace tokenmill::rows {
 
@@ -28,10 +23,5 @@ SamplingDefaults merged(const SamplingDefaults& top, const SamplingDefaults& bel
 
 /// Sets what the layer has.
 void apply(const SamplingDefaults& defaults, SamplingParams& params);
-
-/// The sampling values of a generation_config.json (temperature, top_p, top_k, min_p, max_new_tokens; null counts as
-/// absent; do_sample is not looked at, as in vLLM). where names the file. Throws Error(kConfig) when a value cannot be
-/// honoured (repetition_penalty other than 1, ...): silently dropping it would change every answer.
-SamplingDefaults parse_generation_config(const io::JsonValue& json, std::string_view where);
 
 }  // namespace tokenmill::rows

@@ -1,0 +1,107 @@
+#include "app/rows/id_census.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "app/rows/scan.h"
+#include "io/json.h"
+#include "kernels/core/check.h"
+#include "kernels/core/error.h"
+
+namespace tokenmill::rows {
+namespace {
+
+/// One spelling for equal ids: "\u0061" is "a". Values that are no valid id give an empty text.
+std::string canonical(std::string_view value) {
+  if (value.find('\\') == value.npos) return std::string(value);
+  try {
+    return io::to_json(io::parse_json(value, "id"));
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+}  // namespace
+
+bool HashSet64::insert(uint64_t value) {
+  if (value == 0) {  // marks free slots
+    const bool is_new = !has_zero_;
+    has_zero_ = true;
+    size_ += is_new ? 1 : 0;
+    return is_new;
+  }
+  if (static_cast<size_t>(size_) * 4 >= slots_.size() * 3) grow();
+  const size_t mask = slots_.size() - 1;
+  size_t at = static_cast<size_t>(value) & mask;
+  while (slots_[at] != 0 && slots_[at] != value) at = (at + 1) & mask;
+  if (slots_[at] == value) return false;
+  slots_[at] = value;
+  ++size_;
+  return true;
+}
+
+void HashSet64::grow() {
+  std::vector<uint64_t> old(std::max<size_t>(1024, slots_.size() * 2), 0);
+  old.swap(slots_);
+  const size_t mask = slots_.size() - 1;
+  for (const uint64_t value : old) {
+    if (value == 0) continue;
+    size_t at = static_cast<size_t>(value) & mask;
+    while (slots_[at] != 0) at = (at + 1) & mask;
+    slots_[at] = value;
+  }
+}
+
+void IdCensus::add(int64_t row, std::string_view record) {
+  std::string_view id, custom_id;
+  bool batch = false;
+  scan_members(record, [&](std::string_view key, std::string_view value) {
+    if (key == "id") id = value;
+    else if (key == "custom_id") custom_id = value;
+    else if (key == "body" || key == "url" || key == "method") batch = true;
+    return true;
+  });
+  if (batch && !custom_id.empty()) {
+    const std::string text = custom_id.front() == '"' ? canonical(custom_id) : "";
+    if (text.empty()) return;
+    if (static_cast<int64_t>(custom_ids_.size()) >= max_ids_) {
+      complete_ = false;
+      return;
+    }
+    const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
+    const auto [first, is_new] = custom_ids_.emplace(Key{hash.high64, hash.low64}, row);
+    if (!is_new) repeated_.emplace(row, first->second);
+    return;
+  }
+  if (id.empty() || id == "null") return;
+  const std::string text = canonical(id);
+  if (text.empty()) return;
+  if (native_ids_.size() >= max_ids_) {
+    complete_ = false;
+    return;
+  }
+  if (!native_ids_.insert(XXH3_64bits(text.data(), text.size()))) ++num_repeated_ids_;
+}
+
+std::string IdCensus::serialize() const {
+  std::string bytes;
+  for (const auto& [row, first] : repeated_)
+    for (const int64_t value : {row, first}) bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  return bytes;
+}
+
+std::unordered_map<int64_t, int64_t> IdCensus::deserialize(const std::string& bytes) {
+  TM_ASSERT(bytes.size() % 16 == 0);
+  std::unordered_map<int64_t, int64_t> repeated;
+  for (size_t at = 0; at < bytes.size(); at += 16) {
+    int64_t pair[2];
+    std::memcpy(pair, bytes.data() + at, sizeof pair);
+    repeated.emplace(pair[0], pair[1]);
+  }
+  return repeated;
+}
+
+}  // namespace tokenmill::rows
