@@ -10,7 +10,7 @@
 
 namespace tokenmill::io {
 class JsonValue;
-class Gguf;
+class GgufMetadata;
 }  // namespace tokenmill::io
 
 namespace tokenmill {
@@ -37,8 +37,9 @@ struct ModelConfig {
 /// supported; a field that would change the result and is not understood is refused.
 ModelConfig parse_hf_config(const io::JsonValue& json, std::string_view where);
 
-/// From GGUF metadata (architectures llama, qwen2, qwen3); the same rules.
-ModelConfig parse_gguf_config(const io::Gguf& gguf);
+/// From GGUF metadata (architectures llama, qwen2, qwen3); the same rules. tie_embeddings and frequency_divisors depend on
+/// the tensors and are left to the caller.
+ModelConfig parse_gguf_config(const io::GgufMetadata& metadata, std::string_view where);
 
 /// Checks the relations between fields (sizes positive, heads divide, ...). Called by both parsers.
 void check_config(const ModelConfig& config, std::string_view where);

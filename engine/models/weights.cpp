@@ -45,6 +45,10 @@ WeightBuilder::WeightBuilder(Ops& ops, const WeightCatalog& catalog, DType compu
 WeightBuilder::~WeightBuilder() = default;
 
 LinearPart WeightBuilder::part(const WeightSource& source, int64_t rows, int64_t cols) const {
+  if (!source.unsupported_type.empty()) {
+    throw Error(ErrorKind::kConfig, "{}: tensor {} has type {}; supported are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K",
+                source.file, source.stored_name, source.unsupported_type);
+  }
   const bool matches = source.shape.size() == 2 ? source.shape[0] == rows && source.shape[1] == cols
                                                 : source.shape.size() == 1 && rows == 1 && source.shape[0] == cols;
   if (!matches) {

@@ -17,6 +17,7 @@ struct WeightSource {
   std::string file;           ///< path
   std::string stored_name;    ///< the name inside that file: for messages
   WeightFormat format = WeightFormat::kF32;
+  std::string unsupported_type;  ///< not empty: the type's name; listed by inspect, refused when a model needs it
   std::vector<int64_t> shape;  ///< row-major
   RowOrder row_order = RowOrder::kAsIs;
   int64_t head_dim = 0;  ///< for row_order

@@ -1,0 +1,49 @@
+#pragma once
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "engine/models/config.h"
+#include "engine/models/weights.h"
+#include "engine/sampling.h"
+
+namespace tokenmill {
+
+/// generation_config.json's sampling settings: defaults below the job's own. Absent fields are empty.
+struct GenerationDefaults {
+  std::optional<double> temperature, top_p, min_p;
+  std::optional<int64_t> top_k;
+  std::vector<int32_t> eos_token_ids;  ///< empty: as the model configuration says
+  /// Settings that would change results and cannot be honoured yet, as "repetition_penalty 1.05".
+  std::vector<std::string> not_supported;
+};
+
+/// A Hugging Face directory or a .gguf file as one thing: configuration, generation defaults, tensors under Hugging
+/// Face names. The tokenizer and chat template of the same path: engine/models/tokenizer_source.h. Reads only headers.
+class Checkpoint {
+ public:
+  /// Throws Error(kConfig) for what is not supported, Error(kIo) for what is damaged or missing, naming file and field.
+  explicit Checkpoint(const std::string& path);
+  const std::string& path() const { return path_; }
+  bool is_gguf() const { return is_gguf_; }
+  const ModelConfig& config() const { return config_; }
+  const WeightCatalog& weights() const { return weights_; }
+  const GenerationDefaults& generation() const { return generation_; }
+  /// End tokens in force: generation_config.json's, else the configuration's.
+  const std::vector<int32_t>& eos_token_ids() const;
+  int64_t total_weight_bytes() const;  ///< as stored
+
+ private:
+  void open_directory();
+  void open_gguf();
+  std::string path_;
+  bool is_gguf_ = false;
+  ModelConfig config_;
+  WeightCatalog weights_;
+  GenerationDefaults generation_;
+};
+
+/// Parses generation_config.json's object.
+GenerationDefaults parse_generation_config(const io::JsonValue& json, std::string_view where);
+
+}  // namespace tokenmill
