@@ -1,13 +1,8 @@
 #include "engine/model_runner.h"
 
-#include <chrono>
+#include "kernels/core/clock.h"
 
 namespace tokenmill {
-namespace {
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-}  // namespace
 
 ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits)
     : ops_(ops),
@@ -65,7 +60,7 @@ void ModelRunner::run(const StepPlan& plan) {
 
 Ticket ModelRunner::launch(const StepPlan& plan) {
   TM_ASSERT(static_cast<int>(in_flight_.size()) < limits_.max_steps_in_flight);
-  const double launched_s = now_s();
+  const double launched_s = SteadyClock().now_s();
   apply(plan);
   if (!plan.dummy && !plan.scheduled.empty()) run(plan);
   InFlight flight{next_ticket_++, plan.step_id, {}, ops_.stream().record(), launched_s};
@@ -94,7 +89,7 @@ StepResult ModelRunner::collect(Ticket ticket) {
       slots_.at(slot).token_ids.push_back(ids[row]);
     }
   }
-  result.device_seconds = now_s() - flight.launched_s;
+  result.device_seconds = SteadyClock().now_s() - flight.launched_s;
   return result;
 }
 

@@ -1,0 +1,77 @@
+#include "engine/memory_plan.h"
+
+#include <doctest/doctest.h>
+
+#include "kernels/core/error.h"
+
+namespace tokenmill {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+MemoryRequest request() {
+  MemoryRequest r;
+  r.total_bytes = 1024 * kMiB;
+  r.utilization = 0.5;
+  r.weight_bytes = 100 * kMiB;
+  r.activation_bytes = 12 * kMiB;
+  r.kv_groups = {KvSpec{}};
+  r.kv_block_bytes = {kMiB};
+  r.max_num_seqs = 8;
+  r.max_model_len = 1600;  // 100 blocks of 16
+  return r;
+}
+
+TEST_CASE("KV blocks get what weights and activations leave") {
+  const MemoryPlan plan = plan_memory(request());
+  CHECK(plan.budget_bytes == 512 * kMiB);
+  CHECK(plan.num_blocks == std::vector<int64_t>{400});
+  CHECK(plan.kv_bytes == 400 * kMiB);
+  CHECK(plan.kv_tokens == 6400);
+}
+
+TEST_CASE("ranks on one device share the budget") {
+  MemoryRequest r = request();
+  r.ranks_on_device = 2;
+  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{144});
+}
+
+TEST_CASE("no more blocks than the sequences can use") {
+  MemoryRequest r = request();
+  r.max_num_seqs = 2;
+  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{200});
+}
+
+TEST_CASE("explicit sizes win, and every group has the same number of blocks") {
+  MemoryRequest r = request();
+  r.kv_groups.push_back(KvSpec{});
+  r.kv_block_bytes.push_back(kMiB);
+  r.kv_cache_bytes = 300 * kMiB;
+  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{150, 150});
+  r.num_blocks = 20;  // fewer than one longest sequence: allowed when asked for
+  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{20, 20});
+}
+
+TEST_CASE("what does not fit is refused with the numbers") {
+  MemoryRequest r = request();
+  r.weight_bytes = 600 * kMiB;
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("weights 600.00 MiB"), Error);
+  r = request();
+  r.weight_bytes = 450 * kMiB;
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("50 blocks of 16 tokens; one sequence of --max-model-len 1600 needs 100"), Error);
+  r = request();
+  r.kv_cache_bytes = 600 * kMiB;
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("KV cache 600.00 MiB"), Error);
+  r = request();
+  r.num_blocks = 0;
+  CHECK_THROWS_AS(plan_memory(r), Error);
+}
+
+TEST_CASE("bytes are printed in the largest binary unit") {
+  CHECK(format_bytes(1000) == "1000 B");
+  CHECK(format_bytes(1536) == "1.50 KiB");
+  CHECK(format_bytes(int64_t{3} << 30) == "3.00 GiB");
+}
+
+}  // namespace
+}  // namespace tokenmill
