@@ -1,10 +1,9 @@
 // Streams a weight plan: every tensor once, files in order, ascending offsets, large reads.
-#include <algorithm>
 #include <map>
 #include <numeric>
 
 #include "engine/models/weights.h"
-#include "io/file.h"
+#include "io/range_reader.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill {
@@ -28,23 +27,11 @@ std::vector<TensorStream> in_file_order(const WeightPlan& plan) {
   return ordered;
 }
 
-/// The largest multiple of every target's granularity that one read should carry.
-int64_t chunk_bytes(const TensorStream& stream) {
+/// Pieces must suit every target.
+int64_t unit_bytes(const TensorStream& stream) {
   int64_t unit = 1;
   for (const WeightPlan::Entry* target : stream.targets) unit = std::lcm(unit, target->sink->granularity(target->part));
-  return std::max(io::kReadChunkBytes / unit * unit, unit);
-}
-
-void stream_tensor(const TensorStream& stream, const io::File& file, std::vector<std::byte>& buffer) {
-  const WeightSource& source = *stream.source;
-  const int64_t chunk = std::min(chunk_bytes(stream), source.num_bytes);
-  if (static_cast<int64_t>(buffer.size()) < chunk) buffer.resize(chunk);
-  for (int64_t at = 0; at < source.num_bytes; at += chunk) {
-    const std::span<std::byte> bytes(buffer.data(), std::min(chunk, source.num_bytes - at));
-    file.read_exactly_at(source.offset + at, bytes);
-    file.will_need(source.offset + at + static_cast<int64_t>(bytes.size()), chunk);
-    for (const WeightPlan::Entry* target : stream.targets) target->sink->write(target->part, at, bytes);
-  }
+  return unit;
 }
 
 }  // namespace
@@ -52,17 +39,24 @@ void stream_tensor(const TensorStream& stream, const io::File& file, std::vector
 int64_t load_weights(const WeightPlan& plan) {
   std::map<WeightSink*, int64_t> parts_left;
   for (const WeightPlan::Entry& entry : plan.entries) ++parts_left[entry.sink];
-  std::vector<std::byte> buffer;
-  io::File file;
+  const std::vector<TensorStream> streams = in_file_order(plan);
+  std::vector<std::string> files;
+  std::vector<io::ByteRange> ranges;
   int64_t bytes_read = 0;
-  for (const TensorStream& stream : in_file_order(plan)) {
-    if (!file.is_open() || file.path() != stream.source->file) file = io::File::open_read(stream.source->file);
-    stream_tensor(stream, file, buffer);
-    bytes_read += stream.source->num_bytes;
-    for (const WeightPlan::Entry* target : stream.targets) {
-      if (--parts_left[target->sink] == 0) target->sink->finish();
-    }
+  for (const TensorStream& stream : streams) {
+    const WeightSource& source = *stream.source;
+    if (files.empty() || files.back() != source.file) files.push_back(source.file);
+    ranges.push_back({static_cast<int32_t>(files.size() - 1), source.offset, source.num_bytes, unit_bytes(stream)});
+    bytes_read += source.num_bytes;
   }
+  io::read_ranges(files, ranges, [&](size_t index, int64_t offset, std::span<const std::byte> bytes) {
+    const TensorStream& stream = streams[index];
+    const bool last = offset + static_cast<int64_t>(bytes.size()) == stream.source->num_bytes;
+    for (const WeightPlan::Entry* target : stream.targets) {
+      target->sink->write(target->part, offset, bytes);
+      if (last && --parts_left[target->sink] == 0) target->sink->finish();
+    }
+  });
   return bytes_read;
 }
 
