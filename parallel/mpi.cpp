@@ -25,13 +25,6 @@ std::string mpi_error_text(int code) {
   return std::string(text, static_cast<size_t>(length));
 }
 
-std::string host_name() {
-  char name[MPI_MAX_PROCESSOR_NAME] = "";
-  int length = 0;
-  TM_MPI(MPI_Get_processor_name(name, &length));
-  return std::string(name, static_cast<size_t>(length));
-}
-
 /// MPI counts are int: larger texts do not occur on these paths.
 int mpi_count(size_t bytes) {
   TM_ASSERT(bytes <= size_t{1} << 30, "{} bytes in one message", bytes);
@@ -86,6 +79,13 @@ Comm Comm::split_shared() const {
   MPI_Comm handle = MPI_COMM_NULL;
   TM_MPI(MPI_Comm_split_type(handle_, MPI_COMM_TYPE_SHARED, rank_, MPI_INFO_NULL, &handle));
   return Comm(handle, true);
+}
+
+std::string host_name() {
+  char name[MPI_MAX_PROCESSOR_NAME] = "";
+  int length = 0;
+  TM_MPI(MPI_Get_processor_name(name, &length));
+  return std::string(name, static_cast<size_t>(length));
 }
 
 std::string world_place() {
@@ -261,7 +261,7 @@ void MpiSession::abort_as_is(const Error& error) {
     for (;;) pause();
   policy_.print(error);
   const int code = exit_code(error);
-  MPI_Abort(MPI_COMM_WORLD, code);
+  if (world_.size() > 1) MPI_Abort(MPI_COMM_WORLD, code);  // alone, it would only add its own message
   _exit(code);
 }
 

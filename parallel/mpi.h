@@ -49,6 +49,8 @@ class Comm {
   int rank_ = 0, size_ = 0;
 };
 
+/// This node's name as MPI gives it.
+std::string host_name();
 /// "rank 5 of 8 on gpu-02": this process in the world; empty when it is alone. MPI must be initialized.
 std::string world_place();
 

@@ -129,10 +129,7 @@ RankFacts decode(const std::string& text) {
 
 Topology gather_topology(const Comm& world) {
   RankFacts mine;
-  char name[MPI_MAX_PROCESSOR_NAME] = "";
-  int length = 0;
-  TM_MPI(MPI_Get_processor_name(name, &length));
-  mine.host.assign(name, static_cast<size_t>(length));
+  mine.host = host_name();
   mine.cpus = CpuSet::of_this_process();
   const Comm node = world.split_shared();
   mine.node_root = world.rank();

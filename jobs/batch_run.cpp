@@ -1,0 +1,98 @@
+#include "jobs/batch_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <unordered_map>
+
+#include "kernels/core/check.h"
+
+namespace tokenmill::jobs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr double kPublish_s = 5e-3;
+constexpr double kWaitForRows_s = 0.05;
+
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+class BatchRun {
+ public:
+  BatchRun(Generator& generator, Feed& feed, Commit& commit, const std::function<void(const ReplicaStatus&)>& publish)
+      : generator_(generator), feed_(feed), commit_(commit), publish_(publish) {}
+
+  ReplicaStatus run() {
+    for (;;) {
+      const auto start = Clock::now();
+      const bool submitted = submit();
+      const bool stepped = generator_.step();
+      const bool finished = take_finished();
+      if (submitted || stepped || finished) {
+        status_.busy_s += seconds(Clock::now() - start);
+        publish_sometimes();
+        continue;
+      }
+      publish_now();
+      if (generator_.idle() && feed_.ended()) break;
+      feed_.wait(kWaitForRows_s);
+    }
+    TM_ASSERT(in_flight_.empty(), "the generator is idle, but row {} and {} more have no result",
+              in_flight_.begin()->first, in_flight_.size() - 1);
+    return status_;
+  }
+
+ private:
+  bool submit() {
+    // An idle generator gets a row even when it asks for none: it could not finish anything otherwise.
+    const int64_t wanted = std::max(generator_.wants(), int64_t{generator_.idle()});
+    int64_t submitted = 0;
+    for (; submitted < wanted; ++submitted) {
+      auto row = feed_.try_take();
+      if (!row) break;
+      const bool is_new = in_flight_.emplace(row->item->row(), row->row_digest).second;
+      TM_ASSERT(is_new, "row {} was fed twice", row->item->row());
+      generator_.submit(std::move(row->item));
+    }
+    return submitted > 0;
+  }
+
+  bool take_finished() {
+    std::vector<FinishedRow> rows = generator_.take_finished();
+    for (FinishedRow& row : rows) {
+      const auto entry = in_flight_.find(row.row);
+      TM_ASSERT(entry != in_flight_.end(), "the generator finished row {}, which it does not hold", row.row);
+      const uint64_t row_digest = entry->second;
+      in_flight_.erase(entry);
+      ++status_.rows_finished;
+      status_.rows_failed += row.failed ? 1 : 0;
+      commit_.push(std::move(row), row_digest);
+    }
+    return !rows.empty();
+  }
+
+  void publish_sometimes() {
+    if (seconds(Clock::now() - last_publish_) >= kPublish_s) publish_now();
+  }
+  void publish_now() {
+    last_publish_ = Clock::now();
+    status_.stats = generator_.stats();
+    publish_(status_);
+  }
+
+  Generator& generator_;
+  Feed& feed_;
+  Commit& commit_;
+  const std::function<void(const ReplicaStatus&)>& publish_;
+  std::unordered_map<int64_t, uint64_t> in_flight_;  // row -> digest of its input record
+  ReplicaStatus status_;
+  Clock::time_point last_publish_{};
+};
+
+}  // namespace
+
+ReplicaStatus run_batches(Generator& generator, Feed& feed, Commit& commit,
+                          const std::function<void(const ReplicaStatus&)>& publish) {
+  return BatchRun(generator, feed, commit, publish).run();
+}
+
+}  // namespace tokenmill::jobs

@@ -1,0 +1,53 @@
+#pragma once
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "jobs/bounded_queue.h"
+#include "jobs/generator.h"
+
+namespace tokenmill::jobs {
+
+/// A part file and its ledger (jobs/README.md).
+struct PartPaths {
+  std::string part;
+  std::string ledger;
+};
+
+struct CommitOptions {
+  double commit_s = 2;  ///< finished rows reach the operating system at least this often: records first, then the ledger
+  int64_t max_queued_rows = 4096;
+  int64_t max_queued_bytes = int64_t{16} << 20;
+};
+
+/// The thread that appends finished rows to one part file and its ledger.
+class Commit {
+ public:
+  /// Creates both files. on_error runs once on the thread when writing fails; later rows are dropped then.
+  Commit(const PartPaths& paths, const CommitOptions& options, std::function<void(const std::exception&)> on_error);
+  /// Writes what is queued, then ends; errors went to on_error. Use close() to know that all is written.
+  ~Commit();
+
+  /// Takes a row over; waits while the queue is full. Throws Error(kIo) when writing has failed.
+  void push(FinishedRow row, uint64_t row_digest);
+  /// Returns when every row pushed is in the files and they are closed. Throws Error(kIo) when writing has failed.
+  void close();
+
+ private:
+  struct Entry {
+    FinishedRow row;
+    uint64_t row_digest = 0;
+  };
+  void run();
+  void write_all();
+  const PartPaths paths_;
+  const CommitOptions options_;
+  const std::function<void(const std::exception&)> on_error_;
+  BoundedQueue<Entry> queue_;
+  std::exception_ptr error_;  // written by the thread before the queue closes, read after
+  std::thread thread_;
+};
+
+}  // namespace tokenmill::jobs

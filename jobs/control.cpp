@@ -1,0 +1,215 @@
+#include "jobs/control.h"
+
+#include <chrono>
+#include <cstring>
+#include <type_traits>
+
+#include "kernels/core/check.h"
+#include "kernels/core/log.h"
+
+namespace tokenmill::jobs {
+namespace {
+
+constexpr double kMinSleep_s = 100e-6;
+constexpr double kMaxSleep_s = 10e-3;
+constexpr double kMaxSleepAwaited_s = 1e-3;  // an answer of rank 0 is awaited
+constexpr double kMaxSleepServing_s = 2e-3;  // requests of other ranks may come
+constexpr double kFlush_s = 60;
+constexpr double kStatusAwaited_s = 0.02;  // a request may wait for rows to be finished: tell rank 0 sooner
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  return std::as_bytes(std::span(&value, 1));
+}
+
+template <typename T>
+T value_of(std::span<const std::byte> bytes) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  TM_ASSERT(bytes.size() == sizeof(T), "a control message of {} bytes, expected {}", bytes.size(), sizeof(T));
+  T value;
+  std::memcpy(&value, bytes.data(), sizeof(T));
+  return value;
+}
+
+}  // namespace
+
+Control::Control(parallel::MpiSession& session, const ControlOptions& options, std::vector<RowRange> rows,
+                 int64_t max_chunk_rows)
+    : session_(session),
+      options_(options),
+      rank_(session.world().rank()),
+      size_(session.world().size()),
+      channel_(session.world()),
+      start_(std::chrono::steady_clock::now()),
+      coordinator_(std::move(rows), size_, max_chunk_rows),
+      statuses_(static_cast<size_t>(size_)),
+      thread_([this] { run(); }) {}
+
+Control::~Control() {
+  if (thread_.joinable()) finish();
+}
+
+std::optional<RowRange> Control::pull() {
+  std::unique_lock lock(mutex_);
+  TM_ASSERT(!outbox_.request && !grant_);
+  outbox_.request = true;
+  wake_.notify_one();
+  granted_.wait(lock, [&] { return grant_.has_value(); });
+  const RowRange rows = *grant_;
+  grant_.reset();
+  if (rows.size() == 0) return std::nullopt;
+  return rows;
+}
+
+void Control::publish(const ReplicaStatus& status) {
+  std::lock_guard lock(mutex_);
+  outbox_.status = status;
+}
+
+void Control::fatal(const Error& error) {
+  if (size_ == 1 || rank_ == 0) session_.abort(error);
+  const Error placed(error.kind(), parallel::world_place() + ": " + error.what());
+  {
+    std::lock_guard lock(mutex_);
+    if (!outbox_.fatal) outbox_.fatal = placed;
+    wake_.notify_one();
+  }
+  std::this_thread::sleep_for(std::chrono::duration<double>(options_.fatal_wait_s));
+  session_.abort_as_is(placed);
+}
+
+void Control::finish() {
+  {
+    std::lock_guard lock(mutex_);
+    outbox_.finish = true;
+    wake_.notify_one();
+  }
+  thread_.join();
+}
+
+double Control::elapsed_s() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+}
+
+void Control::run() {
+  try {
+    loop();
+  } catch (const std::exception& e) {
+    const Error* ours = dynamic_cast<const Error*>(&e);
+    session_.abort(ours != nullptr ? *ours : Error(ErrorKind::kInternal, std::string(e.what())));
+  }
+}
+
+void Control::loop() {
+  double sleep_s = kMinSleep_s;
+  for (;;) {
+    bool active = send_outbox(elapsed_s());
+    while (const auto frame = channel_.poll()) {
+      receive(*frame);
+      active = true;
+    }
+    if (rank_ == 0) report_progress(elapsed_s());
+    if (goodbye_sent_ && (rank_ != 0 || goodbyes_ == size_)) break;
+    const double longest_s = rank_ == 0 && size_ > 1 ? kMaxSleepServing_s : request_open_ ? kMaxSleepAwaited_s : kMaxSleep_s;
+    sleep_s = active ? kMinSleep_s : std::min(sleep_s * 1.5, longest_s);
+    std::unique_lock lock(mutex_);
+    const auto wake_up = std::chrono::system_clock::now() +
+                         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::duration<double>(sleep_s));
+    wake_.wait_until(lock, wake_up,
+                     [&] { return outbox_.request || outbox_.fatal || (outbox_.finish && !goodbye_sent_); });
+  }
+  if (!channel_.flush(kFlush_s))
+    throw Error(ErrorKind::kMpi, "rank 0 did not take this rank's last messages within {:.0f} s", kFlush_s);
+}
+
+/// Sends what this rank's threads asked for; true when there was something besides a status.
+bool Control::send_outbox(double now_s) {
+  Outbox out;
+  {
+    std::lock_guard lock(mutex_);
+    out.request = std::exchange(outbox_.request, false);
+    out.finish = outbox_.finish;
+    out.fatal = std::exchange(outbox_.fatal, std::nullopt);
+    out.status = std::exchange(outbox_.status, std::nullopt);
+  }
+  if (out.status) unsent_status_ = out.status;
+  const bool says_goodbye = out.finish && !goodbye_sent_;
+  const double due_s = last_status_s_ + (request_open_ ? kStatusAwaited_s : options_.status_s);
+  if (unsent_status_ && (out.request || says_goodbye || now_s >= due_s)) {
+    deliver(0, kStatus, bytes_of(*unsent_status_));
+    unsent_status_.reset();
+    last_status_s_ = now_s;
+  }
+  if (out.request) {
+    request_open_ = true;
+    deliver(0, kRequest, {});
+  }
+  if (out.fatal) {
+    const std::string text = std::string(1, static_cast<char>(out.fatal->kind())) + out.fatal->what();
+    deliver(0, kFatal, std::as_bytes(std::span(text)));
+  }
+  if (says_goodbye) {
+    goodbye_sent_ = true;
+    deliver(0, kGoodbye, {});
+  }
+  return out.request || out.fatal || says_goodbye;
+}
+
+void Control::receive(const parallel::Frame& frame) {
+  handle(frame.from, static_cast<Message>(frame.type), frame.bytes);
+}
+
+void Control::deliver(int to, Message type, std::span<const std::byte> bytes) {
+  if (to == rank_)
+    handle(rank_, type, bytes);
+  else
+    channel_.send(to, type, bytes);
+}
+
+void Control::handle(int from, Message type, std::span<const std::byte> bytes) {
+  switch (type) {
+    case kRequest:
+      send_grants(coordinator_.request(from));
+      return;
+    case kStatus: {
+      ReplicaStatus& status = statuses_.at(static_cast<size_t>(from));
+      status = value_of<ReplicaStatus>(bytes);
+      send_grants(coordinator_.finished(from, status.rows_finished));
+      return;
+    }
+    case kGrant: {
+      request_open_ = false;
+      std::lock_guard lock(mutex_);
+      grant_ = value_of<RowRange>(bytes);
+      granted_.notify_one();
+      return;
+    }
+    case kFatal: {
+      TM_ASSERT(!bytes.empty());
+      const auto* text = reinterpret_cast<const char*>(bytes.data());
+      session_.abort_as_is(Error(static_cast<ErrorKind>(text[0]), std::string(text + 1, bytes.size() - 1)));
+    }
+    case kGoodbye:
+      ++goodbyes_;
+      return;
+  }
+  TM_ASSERT(false, "control message of type {} from rank {}", static_cast<int>(type), from);
+}
+
+void Control::send_grants(const std::vector<Grant>& grants) {
+  for (const Grant& grant : grants) {
+    log::debug("rows [{}, {}) go to rank {}; {} are left", grant.rows.begin, grant.rows.end, grant.replica,
+               coordinator_.rows_left());
+    deliver(grant.replica, kGrant, bytes_of(grant.rows));
+  }
+}
+
+void Control::report_progress(double now_s) {
+  const bool is_last = goodbyes_ == size_;
+  if (!options_.on_progress || (!is_last && now_s - last_progress_s_ < options_.progress_s)) return;
+  last_progress_s_ = now_s;
+  options_.on_progress(statuses_, now_s);
+}
+
+}  // namespace tokenmill::jobs

@@ -1,0 +1,58 @@
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+
+#include "jobs/bounded_queue.h"
+#include "jobs/generator.h"
+#include "jobs/index.h"
+
+namespace tokenmill::jobs {
+
+/// A row ready for the Generator.
+struct EncodedRow {
+  std::unique_ptr<WorkItem> item;
+  uint64_t row_digest = 0;  ///< of the input record (journal/ledger.h)
+};
+
+struct FeedOptions {
+  io::RecordReaderOptions reader;
+  int64_t max_queued_rows = 64;
+  int64_t max_queued_bytes = int64_t{16} << 20;  ///< of input records; a longer one passes alone
+};
+
+/// The thread that pulls ranges of rows, reads their records and encodes them, so that the step loop never waits for a
+/// file or a tokenizer while rows are queued.
+class Feed {
+ public:
+  /// pull: the next rows to do, nullopt when there will be none; may block; runs on the feed's thread. on_error: runs once
+  /// on that thread when something throws there; the feed has ended then. index and codec outlive the feed.
+  Feed(const Index& index, const RowCodec& codec, const FeedOptions& options,
+       std::function<std::optional<RowRange>()> pull, std::function<void(const std::exception&)> on_error);
+  /// Drops what is queued and waits for the thread: pull must return.
+  ~Feed();
+
+  /// A row if one is ready; never waits.
+  std::optional<EncodedRow> try_take() { return queue_.try_pop(); }
+  /// Waits up to timeout_s until a row is ready or the feed has ended.
+  void wait(double timeout_s) { queue_.wait(timeout_s); }
+  /// Nothing is queued and nothing will come.
+  bool ended() const { return queue_.ended(); }
+
+ private:
+  void run();
+  bool deliver(class RowReader& reader, int64_t row);
+  const Index& index_;
+  const RowCodec& codec_;
+  const FeedOptions options_;
+  const std::function<std::optional<RowRange>()> pull_;
+  const std::function<void(const std::exception&)> on_error_;
+  BoundedQueue<EncodedRow> queue_;
+  std::thread thread_;
+};
+
+}  // namespace tokenmill::jobs

@@ -1,0 +1,125 @@
+#include "jobs/job.h"
+
+#include <filesystem>
+#include <system_error>
+
+#include "jobs/batch_run.h"
+#include "jobs/commit.h"
+#include "jobs/control.h"
+#include "jobs/feed.h"
+#include "jobs/merge.h"
+#include "kernels/core/check.h"
+
+namespace tokenmill::jobs {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+Error as_error(const std::exception& exception) {
+  if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
+  return Error(ErrorKind::kInternal, std::string(exception.what()));
+}
+
+}  // namespace
+
+Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallback progress)
+    : options_(options),
+      session_(session),
+      progress_(std::move(progress)),
+      output_(options.output_dir),
+      start_(Clock::now()) {
+  const parallel::Comm& world = session_.world();
+  parallel::agree_on(world, [&] {
+    if (world.rank() == 0) check_inputs(options_.inputs);
+  });
+  prepare_output(output_, options_.restart, options_.inputs, world);
+  announce(JobPhase::kIndexing);
+  const auto index_start = Clock::now();
+  std::string bytes;
+  parallel::agree_on(world, [&] {
+    if (world.rank() == 0)
+      bytes = build_index(options_.inputs, {.reader = options_.reader, .scratch_dir = output_.scratch_dir()}).serialize();
+  });
+  parallel::broadcast_bytes(world, bytes, 0);
+  index_ = Index::deserialize(bytes);
+  parallel::agree_on(world, [&] { check_as_indexed(index_); });
+  index_s_ = seconds_since(index_start);
+}
+
+Job::~Job() {
+  std::error_code ignored;
+  if (session_.world().rank() == 0) std::filesystem::remove_all(output_.scratch_dir(), ignored);
+}
+
+void Job::announce(JobPhase phase) const {
+  if (session_.world().rank() == 0 && progress_) progress_({.phase = phase, .rows_total = num_rows()});
+}
+
+JobOutcome Job::run(const RowCodec& codec, Generator& generator) {
+  const parallel::Comm& world = session_.world();
+  JobOutcome outcome{.rows = num_rows(), .index_s = index_s_};
+  parallel::agree(world, std::nullopt);  // replicas start together
+  outcome.replicas = gather_reports(world, run_leader(codec, generator));
+  for (const ReplicaReport& replica : outcome.replicas) {
+    outcome.failed += replica.status.rows_failed;
+    outcome.run_s = std::max(outcome.run_s, replica.run_s);
+  }
+  const auto merge_start = Clock::now();
+  announce(JobPhase::kMerging);
+  parallel::agree_on(world, [&] {
+    if (world.rank() == 0) merge(outcome.failed);
+  });
+  outcome.merge_s = seconds_since(merge_start);
+  outcome.elapsed_s = seconds_since(start_);
+  return outcome;
+}
+
+/// This rank's share of the rows. An error never unwinds through the threads: fatal() ends the job where it happens.
+ReplicaReport Job::run_leader(const RowCodec& codec, Generator& generator) {
+  const auto run_start = Clock::now();
+  const int rank = session_.world().rank();
+  ProgressTracker tracker(num_rows());
+  ControlOptions control_options{.progress_s = options_.progress_s};
+  if (progress_)
+    control_options.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double now_s) {
+      progress_(tracker.update(statuses, now_s));
+    };
+  std::vector<RowRange> todo;
+  if (num_rows() > 0) todo.push_back({0, num_rows()});
+  Control control(session_, control_options, std::move(todo), options_.max_chunk_rows);
+  const auto fatal = [&](const std::exception& e) { control.fatal(as_error(e)); };
+
+  ReplicaReport report{.rank = rank, .host = parallel::host_name()};
+  {
+    Commit commit({output_.part_path(rank), output_.ledger_path(rank)}, {.commit_s = options_.commit_s}, fatal);
+    Feed feed(index_, codec, {.reader = options_.reader}, [&] { return control.pull(); }, fatal);
+    try {
+      report.status = run_batches(generator, feed, commit, [&](const ReplicaStatus& s) { control.publish(s); });
+      report.run_s = seconds_since(run_start);
+      commit.close();
+    } catch (const std::exception& e) {
+      fatal(e);
+    }
+  }
+  control.finish();
+  return report;
+}
+
+void Job::merge(int64_t num_failed) const {
+  std::vector<PartPaths> parts;
+  for (int rank = 0; rank < session_.world().size(); ++rank)
+    parts.push_back({output_.part_path(rank), output_.ledger_path(rank)});
+  const MergeTotals totals = merge_parts(parts, num_rows(), output_.output_path());
+  TM_ASSERT(totals.failed == num_failed, "{} rows of the output failed, the replicas counted {}", totals.failed,
+            num_failed);
+}
+
+void Job::write_report(const std::vector<std::pair<std::string, ReportSection>>& sections, const JobOutcome& outcome) {
+  parallel::agree_on(session_.world(), [&] {
+    if (session_.world().rank() == 0) write_run_report(output_.report_path(), sections, options_.inputs, outcome);
+  });
+}
+
+}  // namespace tokenmill::jobs

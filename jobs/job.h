@@ -1,0 +1,59 @@
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "jobs/generator.h"
+#include "jobs/index.h"
+#include "jobs/output_dir.h"
+#include "jobs/progress.h"
+#include "jobs/report.h"
+#include "parallel/mpi.h"
+
+namespace tokenmill::jobs {
+
+struct JobOptions {
+  std::vector<std::string> inputs;  ///< in order; patterns are already expanded
+  std::string output_dir;
+  bool restart = false;  ///< replace what an earlier run left in output_dir
+  io::RecordReaderOptions reader;
+  int64_t max_chunk_rows = 256;  ///< handed to a replica at a time
+  double commit_s = 2;           ///< finished rows are on their way to the disk at least this often
+  double progress_s = 2;
+};
+
+/// One job, on every rank: its constructor does what can fail early (inputs, output directory, index), run() does the rows.
+class Job {
+ public:
+  /// Collective over the session's world. Throws the same AgreedError on every rank: inputs that cannot be read, an output
+  /// directory that holds results or is not shared by all ranks. progress may be empty; it is called on rank 0 only.
+  Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallback progress = {});
+  ~Job();
+
+  int64_t num_rows() const { return index_.num_rows(); }
+  const Index& index() const { return index_; }
+
+  /// Collective, once. Pulls rows until there are none, then merges the parts to output.jsonl. An error on one rank, in
+  /// whatever thread, ends the whole job through the session; one that all ranks agree on is thrown.
+  JobOutcome run(const RowCodec& codec, Generator& generator);
+  /// Rank 0 writes run.yaml: what `sections` say (configuration, versions, machine), then the outcome. Collective.
+  void write_report(const std::vector<std::pair<std::string, ReportSection>>& sections, const JobOutcome& outcome);
+
+ private:
+  ReplicaReport run_leader(const RowCodec& codec, Generator& generator);
+  void announce(JobPhase phase) const;
+  void merge(int64_t num_failed) const;
+
+  const JobOptions options_;
+  parallel::MpiSession& session_;
+  const ProgressCallback progress_;
+  const OutputDir output_;
+  const std::chrono::steady_clock::time_point start_;
+  Index index_;
+  double index_s_ = 0;
+};
+
+}  // namespace tokenmill::jobs

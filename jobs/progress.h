@@ -1,0 +1,52 @@
+#pragma once
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "jobs/generator.h"
+
+namespace tokenmill::jobs {
+
+/// Where a replica is: sent to rank 0 a few times a second.
+struct ReplicaStatus {
+  int64_t rows_finished = 0;
+  int64_t rows_failed = 0;  ///< of the finished ones
+  double busy_s = 0;        ///< the step loop was computing, not waiting for rows
+  GeneratorStats stats;
+};
+
+enum class JobPhase { kIndexing, kRunning, kMerging };
+
+/// Where the job is; rates are over the last half minute.
+struct JobProgress {
+  JobPhase phase = JobPhase::kRunning;
+  double elapsed_s = 0;  ///< since the phase began
+  int64_t rows_total = 0, rows_done = 0, rows_failed = 0;
+  int64_t prompt_tokens = 0, generation_tokens = 0;
+  double rows_per_s = 0, prompt_tokens_per_s = 0, generation_tokens_per_s = 0;
+  int64_t running = 0, waiting = 0;  ///< sequences in all replicas
+  double kv_usage = 0;               ///< mean over replicas, 0..1
+  double eta_s = -1;                 ///< to the last row at the present rate; -1: not known
+};
+/// Called on rank 0, one call at a time, from a thread of its own: it must be quick. Once when a phase begins, every
+/// JobOptions::progress_s while running, and when the last row is done.
+using ProgressCallback = std::function<void(const JobProgress&)>;
+
+/// Adds replicas' statuses up and measures rates: pure, the clock is the caller's.
+class ProgressTracker {
+ public:
+  explicit ProgressTracker(int64_t rows_total) : rows_total_(rows_total) {}
+  /// now_s: seconds since the phase began, monotone.
+  JobProgress update(const std::vector<ReplicaStatus>& replicas, double now_s);
+
+ private:
+  struct Sample {
+    double time_s = 0;
+    int64_t rows = 0, prompt_tokens = 0, generation_tokens = 0;
+  };
+  int64_t rows_total_;
+  std::deque<Sample> samples_{Sample{}};
+};
+
+}  // namespace tokenmill::jobs

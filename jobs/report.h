@@ -1,0 +1,51 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "jobs/generator.h"
+#include "jobs/progress.h"
+#include "parallel/mpi.h"
+
+namespace tokenmill::jobs {
+
+/// A value app knows and the report shows; strings are written in double quotes, so that "1.10" and "true" stay strings.
+using ReportValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
+/// Names and values in the order they are to appear.
+using ReportSection = std::vector<std::pair<std::string, ReportValue>>;
+
+/// What one replica did.
+struct ReplicaReport {
+  int rank = 0;      ///< world rank of the leader
+  std::string host;
+  double run_s = 0;  ///< from the common start to this replica's last row
+  ReplicaStatus status;
+};
+
+/// What came of a job; the same on every rank.
+struct JobOutcome {
+  int64_t rows = 0;
+  int64_t failed = 0;  ///< rows whose record carries an error
+  double index_s = 0, run_s = 0, merge_s = 0;
+  double elapsed_s = 0;  ///< from the job's construction to the merged output, start-up between the two included
+  std::vector<ReplicaReport> replicas;
+
+  /// Counters of all replicas; the peak is the highest of them.
+  GeneratorStats totals() const;
+  /// Longest busy time over mean busy time; 1 is perfect, 0 without work.
+  double dp_imbalance() const;
+  /// From the first replica that ran out of work to the last.
+  double tail_s() const;
+};
+
+/// run.yaml: `sections` in their order (configuration, versions, ...), then inputs, rows, tokens, seconds, throughput and
+/// a list of replicas. Times are seconds, rates per second of run_s. Written atomically.
+void write_run_report(const std::string& path, const std::vector<std::pair<std::string, ReportSection>>& sections,
+                      const std::vector<std::string>& inputs, const JobOutcome& outcome);
+
+/// Collective over world: every rank's report, on every rank, in rank order.
+std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const ReplicaReport& mine);
+
+}  // namespace tokenmill::jobs

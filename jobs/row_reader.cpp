@@ -1,0 +1,44 @@
+#include "jobs/row_reader.h"
+
+#include "kernels/core/error.h"
+
+namespace tokenmill::jobs {
+namespace {
+
+[[noreturn]] void missing(const InputFile& file, int64_t row) {
+  throw Error(ErrorKind::kIo, "{}: row {} of the job is no longer there; inputs must not change while the job runs",
+              file.read_path, row);
+}
+
+}  // namespace
+
+void RowReader::go_to(int64_t row) {
+  const Index::Place place = index_.locate(row);
+  const InputFile& file = index_.files()[place.file];
+  if (!reader_ || file_ != place.file) {
+    check_as_indexed(file);
+    reader_ = io::open_records(file.read_path, options_);
+    file_ = place.file;
+    next_row_ = file.first_row;
+  }
+  if (next_row_ > row || next_row_ < place.row) {
+    reader_->seek(place.position);
+    next_row_ = place.row;
+  }
+  const int64_t passed = reader_->skip(row - next_row_);
+  next_row_ += passed;
+  if (next_row_ != row) missing(file, row);
+}
+
+std::string_view RowReader::read(int64_t row, RecordSource& source) {
+  go_to(row);
+  const InputFile& file = index_.files()[file_];
+  io::Record record;
+  if (!reader_->next(record)) missing(file, row);
+  ++next_row_;
+  source = {.row = row, .file = file.path, .line = record.line,
+            .oversized_bytes = record.oversized ? record.length : 0};
+  return record.bytes;
+}
+
+}  // namespace tokenmill::jobs

@@ -1,0 +1,30 @@
+#pragma once
+#include <memory>
+
+#include "io/record_reader.h"
+#include "jobs/generator.h"
+#include "jobs/index.h"
+
+namespace tokenmill::jobs {
+
+/// Reads rows of the job by number. Rows asked for in ascending order are read on from where the last one ended; others
+/// cost a seek and passing over at most 1,023 records. Not thread-safe.
+class RowReader {
+ public:
+  /// index outlives the reader.
+  explicit RowReader(const Index& index, const io::RecordReaderOptions& options = {}) : index_(index), options_(options) {}
+
+  /// The record is valid until the next call; empty when source.oversized_bytes is set. Throws Error(kIo) when the file
+  /// is not the one that was indexed.
+  std::string_view read(int64_t row, RecordSource& source);
+
+ private:
+  void go_to(int64_t row);
+  const Index& index_;
+  io::RecordReaderOptions options_;
+  std::unique_ptr<io::RecordReader> reader_;
+  size_t file_ = 0;       // of reader_
+  int64_t next_row_ = 0;  // the row reader_ delivers next
+};
+
+}  // namespace tokenmill::jobs

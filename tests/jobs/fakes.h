@@ -1,0 +1,90 @@
+#pragma once
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "io/json.h"
+#include "jobs/generator.h"
+#include "jobs/journal/ledger.h"
+
+namespace tokenmill::test {
+
+/// A row that takes `cost` steps.
+class FakeItem final : public jobs::WorkItem {
+ public:
+  FakeItem(int64_t row, std::string record, bool failed, int64_t cost)
+      : WorkItem(row), record(std::move(record)), failed(failed), cost(cost) {}
+  std::string record;  // the result, already known
+  bool failed;
+  int64_t cost;
+};
+
+/// Answers a record with its row, file, line, length and digest; a record with "bad" in it, or an oversized one, fails.
+class FakeCodec final : public jobs::RowCodec {
+ public:
+  std::string_view prefix_bytes(std::string_view record) const override { return record; }
+  std::unique_ptr<jobs::WorkItem> encode(const jobs::RecordSource& source, std::string_view record) const override {
+    if (on_encode) on_encode(source.row);
+    const uint64_t digest = jobs::digest(record);
+    const bool failed = source.oversized_bytes > 0 || record.find("bad") != record.npos;
+    std::string result = "{\"row\":" + std::to_string(source.row) + ",\"file\":";
+    io::append_json_string(result, std::string(source.file.substr(source.file.find_last_of('/') + 1)));
+    result += ",\"line\":" + std::to_string(source.line) + ",\"bytes\":" + std::to_string(record.size()) +
+              ",\"oversized\":" + std::to_string(source.oversized_bytes) + ",\"digest\":" + std::to_string(digest) +
+              ",\"failed\":" + (failed ? "true}" : "false}");
+    return std::make_unique<FakeItem>(source.row, std::move(result), failed,
+                                      failed ? 0 : 1 + static_cast<int64_t>(digest % 7));
+  }
+  std::function<void(int64_t)> on_encode;  ///< runs on the feed's thread
+};
+
+/// Runs up to max_running rows at a time; a row leaves after its cost in steps, so rows finish out of order.
+class FakeGenerator final : public jobs::Generator {
+ public:
+  explicit FakeGenerator(int64_t max_running = 8, double step_s = 0) : max_running_(max_running), step_s_(step_s) {}
+  void submit(std::unique_ptr<jobs::WorkItem> item) override {
+    running_.emplace_back(static_cast<FakeItem*>(item.release()));
+    max_seen = std::max(max_seen, static_cast<int64_t>(running_.size()));
+  }
+  bool step() override {
+    if (on_step) on_step(stats_.steps);
+    if (running_.empty()) return false;
+    if (step_s_ > 0) std::this_thread::sleep_for(std::chrono::duration<double>(step_s_));
+    ++stats_.steps;
+    stats_.sum_running += static_cast<int64_t>(running_.size());
+    for (auto& item : running_)
+      if (--item->cost <= 0) finish(*item);
+    std::erase_if(running_, [](const auto& item) { return item->cost <= 0; });
+    return true;
+  }
+  std::vector<jobs::FinishedRow> take_finished() override { return std::exchange(finished_, {}); }
+  bool idle() const override { return running_.empty() && finished_.empty(); }
+  int64_t wants() const override { return max_running_ - static_cast<int64_t>(running_.size()); }
+  jobs::GeneratorEstimate estimate() const override { return {}; }
+  jobs::GeneratorStats stats() const override {
+    jobs::GeneratorStats stats = stats_;
+    stats.running_now = static_cast<int64_t>(running_.size());
+    return stats;
+  }
+  std::function<void(int64_t)> on_step;  ///< before each step, with the number of steps done
+  int64_t max_seen = 0;                  ///< most rows held at a time
+
+ private:
+  void finish(FakeItem& item) {
+    stats_.prompt_tokens += 3;
+    stats_.generation_tokens += 2;
+    finished_.push_back({item.row(), std::move(item.record), item.failed});
+  }
+  int64_t max_running_;
+  double step_s_;
+  std::vector<std::unique_ptr<FakeItem>> running_;
+  std::vector<jobs::FinishedRow> finished_;
+  jobs::GeneratorStats stats_;
+};
+
+}  // namespace tokenmill::test

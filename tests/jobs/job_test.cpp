@@ -1,0 +1,150 @@
+// Whole jobs with the fake codec and generator, under several launchers.
+#include "jobs/job.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "io/file.h"
+#include "io/json.h"
+#include "support/process.h"
+#include "support/temp_dir.h"
+
+namespace tokenmill {
+namespace {
+
+namespace fs = std::filesystem;
+
+test::ProcessResult run(int ranks, const std::string& arguments) {
+  const std::string launcher = ranks == 0 ? "" : std::string(TM_MPIEXEC " -n ") + std::to_string(ranks) + " ";
+  return test::run_process(launcher + TM_JOB_PROGRAM + " " + arguments);
+}
+
+/// rows records, of which every 10th is bad; blank lines and CRLF between them.
+std::string input(int rows, const std::string& tag) {
+  std::string text = "\xEF\xBB\xBF";
+  for (int i = 0; i < rows; ++i) {
+    text += "{\"id\":\"" + tag + std::to_string(i) + "\"" + (i % 10 == 9 ? ",\"bad\":1}" : "}");
+    text += i % 3 == 0 ? "\r\n" : "\n";
+    if (i % 7 == 0) text += " \t\r\n\n";
+  }
+  return text;
+}
+
+std::string output(const std::string& directory) { return io::read_file(directory + "/output.jsonl", 1 << 30); }
+
+TEST_CASE("output bytes are the same with 1, 2 and 4 ranks, and every row occurs once in input order") {
+  const test::TempDir dir;
+  const std::string inputs = dir.write("a.jsonl", input(700, "a")) + " " + dir.write("empty.jsonl", "") + " " +
+                             dir.write("b.jsonl", input(2500, "b"));
+  const auto alone = run(0, dir / "out0" + " " + inputs);
+  INFO(alone.output);
+  REQUIRE(alone.exit_code == 0);
+  CHECK(alone.count("rows 3200 failed 320 replicas 1 last_phase 2") == 1);
+  CHECK(alone.count("progress 3200 of 3200") == 1);
+  const std::string expected = output(dir / "out0");
+  size_t at = 0;
+  for (int64_t row = 0; row < 3200; ++row) {
+    const size_t end = expected.find('\n', at);
+    REQUIRE(end != std::string::npos);
+    const io::JsonValue value = io::parse_json(std::string_view(expected).substr(at, end - at), "output");
+    REQUIRE(value.at("row").as_int64() == row);
+    REQUIRE(value.at("file").as_string() == (row < 700 ? "a.jsonl" : "b.jsonl"));
+    at = end + 1;
+  }
+  CHECK(at == expected.size());
+  for (const int ranks : {1, 2, 4}) {
+    const std::string directory = dir / ("out" + std::to_string(ranks));
+    const auto result = run(ranks, directory + " --running 3 --step-s 0.0005 " + inputs);
+    INFO(result.output);
+    REQUIRE(result.exit_code == 0);
+    CHECK(result.count("replicas " + std::to_string(ranks)) == 1);
+    CHECK(output(directory) == expected);
+    if (ranks == 4)
+      for (int rank = 0; rank < 4; ++rank)  // everyone worked
+        CHECK(result.count("replica " + std::to_string(rank) + " rows 0\n") == 0);
+    CHECK(fs::exists(directory + "/run.yaml"));
+    CHECK_FALSE(fs::exists(directory + "/journal/scratch"));
+  }
+}
+
+TEST_CASE("inputs without rows give an empty output and a normal exit") {
+  const test::TempDir dir;
+  const std::string inputs = dir.write("zero.jsonl", "") + " " + dir.write("blank.jsonl", "\n \r\n\t\n") + " " +
+                             dir.write("bom.jsonl", "\xEF\xBB\xBF");
+  for (const int ranks : {0, 2}) {
+    const std::string directory = dir / ("out" + std::to_string(ranks));
+    const auto result = run(ranks, directory + " " + inputs);
+    INFO(result.output);
+    CHECK(result.exit_code == 0);
+    CHECK(output(directory).empty());
+  }
+}
+
+TEST_CASE("a directory with results is refused with exit 2, and --restart removes only what tokenmill wrote") {
+  const test::TempDir dir;
+  const std::string in = dir.write("in.jsonl", input(5, "x"));
+  const std::string out = dir / "out";
+  REQUIRE(run(0, out + " " + in).exit_code == 0);
+  dir.write("out/notes.txt", "mine");
+  dir.write("out/output.jsonl.tmp.123", "left by a killed run");
+  const auto refused = run(2, out + " " + in);
+  CHECK(refused.exit_code == 2);
+  CHECK(refused.count("error[") == 1);
+  CHECK(refused.count("error[config] output directory " + out + " holds results") == 0);  // rank 0 is named
+  CHECK(refused.count("holds results of an earlier run (output.jsonl, run.yaml, journal, output.jsonl.tmp.123)") == 1);
+  dir.write("in.jsonl", input(8, "y"));
+  const auto restarted = run(2, out + " --restart " + in);
+  INFO(restarted.output);
+  CHECK(restarted.exit_code == 0);
+  CHECK(restarted.count("rows 8 failed 0") == 1);
+  CHECK(fs::exists(out + "/notes.txt"));
+  CHECK_FALSE(fs::exists(out + "/output.jsonl.tmp.123"));
+}
+
+TEST_CASE("--restart never removes its own input") {
+  const test::TempDir dir;
+  const std::string out = dir / "out";
+  REQUIRE(run(0, out + " " + dir.write("in.jsonl", input(5, "x"))).exit_code == 0);
+  const auto result = run(0, out + " --restart " + out + "/output.jsonl");
+  CHECK(result.exit_code == 2);
+  CHECK(result.count("would remove") == 1);
+  CHECK(fs::exists(out + "/output.jsonl"));
+}
+
+TEST_CASE("a missing input is one message and exit 2, and the output directory is not touched") {
+  const test::TempDir dir;
+  const auto result = run(2, dir / "out" + " " + dir / "none.jsonl");
+  CHECK(result.exit_code == 2);
+  CHECK(result.count("error[input]") == 1);
+  CHECK_FALSE(fs::exists(dir / "out"));
+}
+
+TEST_CASE("packed inputs give the same rows as plain ones") {
+  const test::TempDir dir;
+  const std::string plain = dir.write("in.jsonl", input(3000, "z"));
+  REQUIRE(run(0, dir / "plain" + " " + plain).exit_code == 0);
+  REQUIRE(test::run_process("gzip -k " + plain + " && mkdir " + dir / "gz" + " && mv " + plain + ".gz " + dir / "gz/in.jsonl")
+              .exit_code == 0);
+  const auto result = run(2, dir / "packed" + " " + dir / "gz/in.jsonl");
+  INFO(result.output);
+  CHECK(result.exit_code == 0);
+  CHECK(output(dir / "packed") == output(dir / "plain"));
+  CHECK_FALSE(fs::exists(dir / "packed/journal/scratch"));
+}
+
+TEST_CASE("ranks with another output directory under the same name are found out") {
+  const test::TempDir dir;
+  const std::string in = dir.write("in.jsonl", input(5, "x"));
+  fs::create_directories(dir / "elsewhere");
+  const auto result = test::run_process("cd " + dir.path() + " && " TM_MPIEXEC " -n 2 " TM_JOB_PROGRAM " out --elsewhere " +
+                                        dir / "elsewhere" + " " + in);
+  INFO(result.output);
+  CHECK(result.exit_code == 4);
+  CHECK(result.count("error[io] rank 1 of 2 on ") == 1);
+  CHECK(result.count("not the one that rank 0 sees") == 1);
+}
+
+}  // namespace
+}  // namespace tokenmill
