@@ -97,15 +97,28 @@ class Unpacker {
 
 }  // namespace
 
-void Index::add_file(InputFile file, const io::RecordReaderOptions& options) {
-  const auto reader = io::open_records(file.read_path, options);
+namespace {
+
+/// Reader::skip for a caller that wants to see what is passed over.
+int64_t visit(io::RecordReader& reader, int64_t count, int64_t first_row, const IndexOptions& options) {
+  if (!options.on_record) return reader.skip(count);
+  io::Record record;
+  int64_t rows = 0;
+  for (; rows < count && reader.next(record); ++rows) options.on_record(first_row + rows, record.bytes);
+  return rows;
+}
+
+}  // namespace
+
+void Index::add_file(InputFile file, const IndexOptions& options) {
+  const auto reader = io::open_records(file.read_path, options.reader);
   file.can_jump = reader->can_jump();
   file.first_row = num_rows_;
   file.bytes = static_cast<int64_t>(fs::file_size(file.read_path));
   first_entry_.push_back(entries_.size());
   for (int64_t rows = kRowsPerEntry; rows == kRowsPerEntry;) {
     const io::RecordPosition position = reader->position();
-    rows = reader->skip(kRowsPerEntry);
+    rows = visit(*reader, kRowsPerEntry, num_rows_, options);
     if (rows > 0) entries_.push_back(position);
     num_rows_ += rows;
   }
@@ -191,7 +204,7 @@ Index build_index(const std::vector<std::string>& inputs, const IndexOptions& op
       file.read_path = fmt::format("{}/{:05d}.jsonl", options.scratch_dir, i);
       unpack(inputs[i], file.read_path);
     }
-    index.add_file(std::move(file), options.reader);
+    index.add_file(std::move(file), options);
   }
   index.entries_.shrink_to_fit();
   return index;

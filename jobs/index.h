@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "io/record_reader.h"
@@ -24,6 +26,8 @@ struct InputFile {
   int64_t first_row = 0;  ///< of the job; rows are numbered over all files in order
   bool can_jump = true;   ///< false for a packed file that was not unpacked: positions cost a read from its start
 };
+
+struct IndexOptions;
 
 /// Where the rows of a job are: a position per 1,024 rows and file, 16 bytes each. The same on every rank.
 class Index {
@@ -51,8 +55,8 @@ class Index {
   static Index deserialize(const std::string& bytes);
 
  private:
-  friend Index build_index(const std::vector<std::string>&, const struct IndexOptions&);
-  void add_file(InputFile file, const io::RecordReaderOptions& options);
+  friend Index build_index(const std::vector<std::string>&, const IndexOptions&);
+  void add_file(InputFile file, const IndexOptions& options);
   std::vector<InputFile> files_;
   std::vector<size_t> first_entry_;            // by file
   std::vector<io::RecordPosition> entries_;    // of local rows 0, 1024, 2048, ... file after file
@@ -71,6 +75,8 @@ struct IndexOptions {
   /// Packed inputs cannot be sought: they are unpacked into this existing directory, one file each. Empty: they are only
   /// counted (can_jump false).
   std::string scratch_dir;
+  /// Sees every record of the job once, in row order (empty when oversized). Empty: records are passed over unseen.
+  std::function<void(int64_t row, std::string_view record)> on_record;
 };
 
 /// Reads every input once from front to back; no record is parsed. Files without rows are fine. Throws Error(kInput) when

@@ -40,7 +40,10 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   std::string bytes;
   parallel::agree_on(world, [&] {
     if (world.rank() == 0)
-      bytes = build_index(options_.inputs, {.reader = options_.reader, .scratch_dir = output_.scratch_dir()}).serialize();
+      bytes = build_index(options_.inputs, {.reader = options_.reader,
+                                            .scratch_dir = output_.scratch_dir(),
+                                            .on_record = options_.on_record})
+                  .serialize();
   });
   parallel::broadcast_bytes(world, bytes, 0);
   index_ = Index::deserialize(bytes);

@@ -20,6 +20,8 @@ struct JobOptions {
   std::string output_dir;
   bool restart = false;  ///< replace what an earlier run left in output_dir
   io::RecordReaderOptions reader;
+  /// Sees every record while rank 0 indexes the inputs (IndexOptions::on_record); called on rank 0 only.
+  std::function<void(int64_t row, std::string_view record)> on_record;
   int64_t max_chunk_rows = 256;  ///< handed to a replica at a time
   double commit_s = 2;           ///< finished rows are on their way to the disk at least this often
   double progress_s = 2;
