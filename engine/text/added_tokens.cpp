@@ -94,6 +94,7 @@ void AddedTokenMatcher::cut(std::string_view text, bool parse_special, std::vect
     if (token.single_word && !stands_alone(text, match)) continue;
     if (token.lstrip) match.begin = std::max(begin_of_trailing_space(text.substr(0, match.begin)), covered);
     if (token.rstrip) match.end += size_of_leading_space(text.substr(match.end));
+    if (match.begin >= match.end) continue;  // all of it was swallowed by the rstrip of the one before
     if (covered < match.begin) out.push_back({{covered, match.begin}, -1});
     out.push_back({match, token.id});
     covered = match.end;

@@ -32,8 +32,8 @@ class AddedTokenMatcher {
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens = {});
 
   bool empty() const { return tokens_.empty(); }
-  /// Cuts text (valid UTF-8) into ordinary text and tokens, left to right; no section is empty but a token's may be cut
-  /// short by the rstrip of the one before it. Special tokens are passed over as text unless parse_special.
+  /// Cuts text (valid UTF-8) into ordinary text and tokens, left to right; no section is empty; those of tokens that swallow
+  /// white space may overlap. Special tokens are passed over as text unless parse_special.
   void cut(std::string_view text, bool parse_special, std::vector<Section>& out) const;
 
  private:

@@ -42,7 +42,7 @@ std::string apply_step(const Normalizer::StripAccents&, std::string text) {
   out.reserve(text.size());
   for (std::string_view rest = text; !rest.empty();) {
     const Character c = first_character(rest);
-    if (!is_nonspacing_mark(c.code)) out.append(rest.substr(0, c.bytes));
+    if (!is_mark(c.code)) out.append(rest.substr(0, c.bytes));
     rest.remove_prefix(c.bytes);
   }
   return out;

@@ -31,7 +31,7 @@ class Normalizer {
   struct Prepend { std::string text; };  ///< in front of a text that is not empty
   struct Strip { bool left; bool right; };  ///< white space
   struct Lowercase {};
-  struct StripAccents {};  ///< drops non-spacing marks (category Mn)
+  struct StripAccents {};  ///< drops marks (category M*)
   using Step = std::variant<UnicodeForm, Prepend, Strip, Lowercase, StripAccents, Replacement>;
 
   template <typename S>

@@ -12,13 +12,13 @@
 namespace tokenmill::text {
 namespace {
 
-// PCRE2's \s also matches U+180E under UCP; its \w lacks marks and connectors.
+// PCRE2's \s also matches U+180E under UCP; its \w lacks marks and connectors. Oniguruma's \w has six numbers of Latin-1.
 constexpr std::string_view kSpace =
     R"(\x09-\x0D\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view kNotSpace =
     R"(\x00-\x08\x0E-\x1F\x21-\x84\x86-\x9F\xA1-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E})"
     R"(\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
-constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";
+constexpr std::string_view kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\xB2\xB3\xB9\xBC-\xBE)";
 constexpr std::string_view kHex = "0-9A-Fa-f";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }

@@ -91,14 +91,18 @@ std::vector<Merge> listed_merges(const GgufVocabulary& v, const Vocabulary& voca
   return merges;
 }
 
+bool is_piece(const GgufVocabulary& v, size_t id) {
+  const int32_t type = type_of_token(v, id);
+  return type != GgufVocabulary::kControl && type != GgufVocabulary::kUnknown && type != GgufVocabulary::kByte;
+}
+
 /// SentencePiece merges whatever neighbours form the piece with the best score: as pairs, every split of every piece whose
 /// halves are pieces, ranked by the score of the whole.
 std::vector<Merge> scored_merges(const GgufVocabulary& v, const Vocabulary& vocabulary, std::string_view where) {
   std::vector<size_t> order;
   for (size_t id = 0; id < v.tokens.size(); ++id) {
-    const int32_t type = type_of_token(v, id);
     if (std::isnan(v.scores[id])) throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.scores[{}] is NaN", where, id);
-    if (type == GgufVocabulary::kControl || type == GgufVocabulary::kUnknown || type == GgufVocabulary::kByte) continue;
+    if (!is_piece(v, id)) continue;
     if (v.tokens[id].size() > kMaxPieceBytes) {
       throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.tokens[{}] has {} bytes; at most {}", where, id, v.tokens[id].size(),
                   kMaxPieceBytes);
@@ -106,6 +110,10 @@ std::vector<Merge> scored_merges(const GgufVocabulary& v, const Vocabulary& voca
     order.push_back(id);
   }
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return v.scores[a] > v.scores[b]; });
+  const auto half = [&](std::string_view text) {
+    const auto id = vocabulary.find(text);
+    return id && is_piece(v, static_cast<size_t>(*id)) ? id : std::nullopt;
+  };
   std::vector<Merge> merges;
   uint32_t rank = 0;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -116,8 +124,8 @@ std::vector<Merge> scored_merges(const GgufVocabulary& v, const Vocabulary& voca
     for (size_t cut = 0; cut < piece.size();) {
       cut += first_character(piece.substr(cut)).bytes;
       if (cut >= piece.size()) break;
-      const auto left = vocabulary.find(piece.substr(0, cut));
-      const auto right = left ? vocabulary.find(piece.substr(cut)) : std::nullopt;
+      const auto left = half(piece.substr(0, cut));
+      const auto right = left ? half(piece.substr(cut)) : std::nullopt;
       if (left && right) merges.push_back({*left, *right, rank, id});
     }
   }

@@ -12,6 +12,9 @@ namespace {
 using io::JsonValue;
 
 constexpr int64_t kMaxStrip = 1 << 20;
+// Words, and runs of what is neither word nor white space; "word" as in Unicode's TR 18 (not quite the \w of Split).
+constexpr std::string_view kWhitespacePattern =
+    R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\s]+)";
 
 std::string at_type(std::string_view where, std::string_view type) { return fmt::format("{} {}", where, type); }
 
@@ -125,9 +128,7 @@ void add_pre_tokenizer(PreTokenizerParts& out, const JsonValue& json, std::strin
   } else if (type == "WhitespaceSplit") {
     out.steps.add(PreTokenizer::CharacterSplit{&is_white_space, SplitBehavior::kRemoved});
   } else if (type == "Whitespace") {
-    // Words and runs of other marks; the joiners U+200C and U+200D belong to words.
-    out.steps.add(PreTokenizer::Split{Regex(R"([\w\x{200C}\x{200D}]+|[^\w\s\x{200C}\x{200D}]+)", here),
-                                      SplitBehavior::kRemoved, /*invert=*/true});
+    out.steps.add(PreTokenizer::Split{Regex(kWhitespacePattern, here), SplitBehavior::kRemoved, /*invert=*/true});
   } else if (type == "Metaspace") {
     out.steps.add(PreTokenizer::Metaspace{character_field(json, "replacement", here), parse_prepend_scheme(json, here),
                                           bool_field(json, "split", true, here)});

@@ -91,7 +91,10 @@ bool is_word_character(char32_t code) {
          code == 0x200D;
 }
 
-bool is_nonspacing_mark(char32_t code) { return code >= 0x80 && category(code) == UTF8PROC_CATEGORY_MN; }
+bool is_mark(char32_t code) { 
+  const auto c = category(code);
+  return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
+}
 
 void append_lowercase(std::string& out, char32_t code) {
   if (code == 0x130) {

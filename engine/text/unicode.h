@@ -31,8 +31,8 @@ bool is_numeric(char32_t code);
 bool is_punctuation(char32_t code);
 /// A character of a word: letter, mark, decimal digit, letter number, connector punctuation, circled letter, joiner.
 bool is_word_character(char32_t code);
-/// General category Mn.
-bool is_nonspacing_mark(char32_t code);
+/// General category M*.
+bool is_mark(char32_t code);
 /// Appends the full lower case of one character ("\u0130" gives two).
 void append_lowercase(std::string& out, char32_t code);
 
