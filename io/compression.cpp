@@ -14,7 +14,7 @@
 namespace tokenmill::io {
 namespace {
 
-constexpr size_t kInputBytes = size_t{256} << 10;
+constexpr size_t kInputBytes = size_t{64} << 10;
 
 /// What gzip and zstd share: the packed input and seeking by reading on.
 class PackedStream : public ByteStream {
@@ -204,8 +204,8 @@ std::unique_ptr<ByteStream> open_zstd(File file) { return std::make_unique<ZstdS
 std::unique_ptr<ByteStream> open_byte_stream(const std::string& path) {
   File file = File::open_read(path);
   if (!file.is_regular())
-    throw Error(ErrorKind::kIo, "{}: is a pipe or a device; its rows could not be read a second time: copy it to a file",
-                path);
+    throw Error(ErrorKind::kIo,
+                "{}: is a pipe or a device; its rows could not be read a second time: copy it to a file", path);
   std::array<std::byte, 4> first;
   const std::span<const std::byte> magic(first.data(), static_cast<size_t>(file.read_at(0, first)));
   if (starts_with(magic, {0x1f, 0x8b})) return open_gzip(std::move(file));

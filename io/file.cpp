@@ -98,7 +98,9 @@ int64_t File::read_some(std::span<std::byte> buffer) {
   }
 }
 
-void File::will_need(int64_t offset, int64_t length) const { ::posix_fadvise(fd_, offset, length, POSIX_FADV_WILLNEED); }
+void File::will_need(int64_t offset, int64_t length) const {
+  ::posix_fadvise(fd_, offset, length, POSIX_FADV_WILLNEED);
+}
 void File::will_read_sequentially() const { ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL); }
 
 void File::write_all(std::string_view bytes) {
@@ -208,7 +210,8 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::commit() {
   writer_.sync();
   writer_.close();
-  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0) fail(path_, "rename the finished file to this name", errno);
+  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0)
+    fail(path_, "rename the finished file to this name", errno);
   committed_ = true;
   sync_directory(std::filesystem::path(path_).parent_path().string());
 }

@@ -103,8 +103,9 @@ class FileWriter {
   bool failed_ = false;
 };
 
-/// Writes a file that is either complete or absent: bytes go to "<path>.tmp.<process id>", commit() syncs it, renames it
-/// to path and syncs the directory. Without commit() the temporary is removed and an older file at path stays as it was.
+/// Writes a file that is either complete or absent: bytes go to "<path>.tmp.<process id>", commit() syncs it, renames
+/// it to path and syncs the directory. Without commit() the temporary is removed and an older file at path stays as it
+/// was.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);

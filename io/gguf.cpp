@@ -80,17 +80,22 @@ int64_t scalar_bytes(GgufType type) {
   switch (type) {
     case GgufType::kUint8:
     case GgufType::kInt8:
-    case GgufType::kBool: return 1;
+    case GgufType::kBool:
+      return 1;
     case GgufType::kUint16:
-    case GgufType::kInt16: return 2;
+    case GgufType::kInt16:
+      return 2;
     case GgufType::kUint32:
     case GgufType::kInt32:
-    case GgufType::kFloat32: return 4;
+    case GgufType::kFloat32:
+      return 4;
     case GgufType::kUint64:
     case GgufType::kInt64:
-    case GgufType::kFloat64: return 8;
+    case GgufType::kFloat64:
+      return 8;
     case GgufType::kString:
-    case GgufType::kArray: break;
+    case GgufType::kArray:
+      break;
   }
   return 0;
 }
@@ -99,7 +104,10 @@ int64_t scalar_bytes(GgufType type) {
 class GgufReader {
  public:
   explicit GgufReader(const std::string& path)
-      : path_(path), file_(File::open_read(path)), file_bytes_(file_.size()), buffer_(size_t{1} << 20) {}
+      : path_(path),
+        file_(File::open_read(path)),
+        file_bytes_(file_.size()),
+        buffer_(static_cast<size_t>(std::clamp<int64_t>(file_bytes_, 1, 1 << 20))) {}
 
   GgufFile read() {
     GgufFile result;
@@ -119,7 +127,7 @@ class GgufReader {
   }
 
  private:
-  static constexpr int64_t kMinKeyBytes = 8 + 4 + 1;              // length, type, the smallest value
+  static constexpr int64_t kMinKeyBytes = 8 + 4 + 1;             // length, type, the smallest value
   static constexpr int64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;  // length, dims, one extent, type, offset
 
   template <typename... Args>
@@ -166,7 +174,8 @@ class GgufReader {
       fail("is no GGUF file: it starts with \"{}\", not with \"GGUF\"", excerpt(std::string_view(magic, 4)));
     const auto version = read_value<uint32_t>("the version");
     if (version == 1) fail("is GGUF version 1; versions 2 and 3 can be read: convert it again");
-    if (version == 0x02000000 || version == 0x03000000) fail("is a big-endian GGUF file; only little-endian ones can be read");
+    if (version == 0x02000000 || version == 0x03000000)
+      fail("is a big-endian GGUF file; only little-endian ones can be read");
     if (version != 2 && version != 3) fail("is GGUF version {}; versions 2 and 3 can be read", version);
     return version;
   }
@@ -192,7 +201,8 @@ class GgufReader {
 
   GgufType read_type(const std::string& what) {
     const auto type = read_value<uint32_t>(what);
-    if (type > static_cast<uint32_t>(GgufType::kFloat64)) fail("{} has type {}, which GGUF does not define", what, type);
+    if (type > static_cast<uint32_t>(GgufType::kFloat64))
+      fail("{} has type {}, which GGUF does not define", what, type);
     return static_cast<GgufType>(type);
   }
 
@@ -221,7 +231,8 @@ class GgufReader {
     const int64_t bytes_each = strings ? 8 : scalar_bytes(value.element_type);
     const auto most = std::min(kMaxArrayElements, static_cast<uint64_t>(remaining() / bytes_each));
     if (count > most)
-      fail("{}: the array is given as {} elements; at most {} are possible here: the file is damaged", what, count, most);
+      fail("{}: the array is given as {} elements; at most {} are possible here: the file is damaged", what, count,
+           most);
     value.count = static_cast<int64_t>(count);
     if (!strings) return read_scalars(value, value.element_type, what);
     value.strings.reserve(std::min(count, uint64_t{1} << 16));
@@ -247,9 +258,10 @@ class GgufReader {
     if (!metadata.has("split.count")) return;
     const uint64_t parts = metadata.unsigned_integer("split.count");
     if (parts > 1)
-      throw Error(ErrorKind::kConfig,
-                  "{}: is one of {} parts of a split model; join them first (llama-gguf-split --merge) and give that file",
-                  path_, parts);
+      throw Error(
+          ErrorKind::kConfig,
+          "{}: is one of {} parts of a split model; join them first (llama-gguf-split --merge) and give that file",
+          path_, parts);
   }
 
   /// One row of the tensor table; offset is relative to the data until place_tensors.
@@ -259,11 +271,13 @@ class GgufReader {
     if (tensor.name.empty()) fail("tensor {} has an empty name", index);
     const std::string what = "tensor " + excerpt(tensor.name);
     const auto num_dims = read_value<uint32_t>(what);
-    if (num_dims < 1 || num_dims > kMaxDims) fail("{} has {} dimensions; 1 to {} are allowed", what, num_dims, kMaxDims);
+    if (num_dims < 1 || num_dims > kMaxDims)
+      fail("{} has {} dimensions; 1 to {} are allowed", what, num_dims, kMaxDims);
     tensor.shape.resize(num_dims);
     for (uint32_t d = 0; d < num_dims; ++d) {  // the file begins with the row length
       const auto extent = read_value<uint64_t>(what);
-      if (extent < 1 || extent > uint64_t{1} << 62) fail("{}: dimension {} is {}; it must be 1 to 2^62", what, d, extent);
+      if (extent < 1 || extent > uint64_t{1} << 62)
+        fail("{}: dimension {} is {}; it must be 1 to 2^62", what, d, extent);
       tensor.shape[num_dims - 1 - d] = static_cast<int64_t>(extent);
     }
     const auto type_id = read_value<uint32_t>(what);
@@ -292,7 +306,8 @@ class GgufReader {
   void place_tensors(std::vector<TensorInfo>& tensors, int64_t alignment) const {
     const auto padded = [&](int64_t bytes) { return (bytes + alignment - 1) / alignment * alignment; };
     const int64_t data_start = padded(position_);
-    std::sort(tensors.begin(), tensors.end(), [](const TensorInfo& a, const TensorInfo& b) { return a.offset < b.offset; });
+    std::sort(tensors.begin(), tensors.end(),
+              [](const TensorInfo& a, const TensorInfo& b) { return a.offset < b.offset; });
     int64_t expected = 0;
     for (TensorInfo& tensor : tensors) {
       if (tensor.offset != expected)

@@ -16,8 +16,19 @@ namespace tokenmill::io {
 
 /// The numbers are the format's.
 enum class GgufType : uint32_t {
-  kUint8 = 0, kInt8 = 1, kUint16 = 2, kInt16 = 3, kUint32 = 4, kInt32 = 5, kFloat32 = 6, kBool = 7, kString = 8,
-  kArray = 9, kUint64 = 10, kInt64 = 11, kFloat64 = 12
+  kUint8 = 0,
+  kInt8 = 1,
+  kUint16 = 2,
+  kInt16 = 3,
+  kUint32 = 4,
+  kInt32 = 5,
+  kFloat32 = 6,
+  kBool = 7,
+  kString = 8,
+  kArray = 9,
+  kUint64 = 10,
+  kInt64 = 11,
+  kFloat64 = 12
 };
 
 /// "uint8", ..., "string", "array".
@@ -75,12 +86,14 @@ struct GgufFile {
   uint32_t version = 0;
   int64_t alignment = 32;
   GgufMetadata metadata;
-  /// Shapes are row-major: the file's [cols, rows] is [rows, cols] here. Types that this version cannot load (IQ2_XS, I32,
+  /// Shapes are row-major: the file's [cols, rows] is [rows, cols] here. Types that this version cannot load (IQ2_XS,
+  /// I32,
   /// ...) are listed without a format.
   TensorIndex tensors;
 };
 
-/// Throws Error(kConfig) for a part of a split model (merge the parts first), Error(kIo) for everything that is damaged.
+/// Throws Error(kConfig) for a part of a split model (merge the parts first), Error(kIo) for everything that is
+/// damaged.
 GgufFile read_gguf(const std::string& path);
 
 /// True when the file starts with GGUF's magic number. False for what cannot be read.

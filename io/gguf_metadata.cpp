@@ -21,19 +21,27 @@ T load(const std::string& bytes, int64_t index) {
 /// The integer at `index`; empty when the type is no integer or the value does not fit int64.
 std::optional<int64_t> integer_at(const std::string& bytes, GgufType type, int64_t index) {
   switch (type) {
-    case GgufType::kUint8: return load<uint8_t>(bytes, index);
-    case GgufType::kInt8: return load<int8_t>(bytes, index);
-    case GgufType::kUint16: return load<uint16_t>(bytes, index);
-    case GgufType::kInt16: return load<int16_t>(bytes, index);
-    case GgufType::kUint32: return load<uint32_t>(bytes, index);
-    case GgufType::kInt32: return load<int32_t>(bytes, index);
-    case GgufType::kInt64: return load<int64_t>(bytes, index);
+    case GgufType::kUint8:
+      return load<uint8_t>(bytes, index);
+    case GgufType::kInt8:
+      return load<int8_t>(bytes, index);
+    case GgufType::kUint16:
+      return load<uint16_t>(bytes, index);
+    case GgufType::kInt16:
+      return load<int16_t>(bytes, index);
+    case GgufType::kUint32:
+      return load<uint32_t>(bytes, index);
+    case GgufType::kInt32:
+      return load<int32_t>(bytes, index);
+    case GgufType::kInt64:
+      return load<int64_t>(bytes, index);
     case GgufType::kUint64: {
       const auto value = load<uint64_t>(bytes, index);
       if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
       return static_cast<int64_t>(value);
     }
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -49,19 +57,32 @@ std::optional<double> number_at(const std::string& bytes, GgufType type, int64_t
 
 const char* to_string(GgufType type) {
   switch (type) {
-    case GgufType::kUint8: return "uint8";
-    case GgufType::kInt8: return "int8";
-    case GgufType::kUint16: return "uint16";
-    case GgufType::kInt16: return "int16";
-    case GgufType::kUint32: return "uint32";
-    case GgufType::kInt32: return "int32";
-    case GgufType::kFloat32: return "float32";
-    case GgufType::kBool: return "bool";
-    case GgufType::kString: return "string";
-    case GgufType::kArray: return "array";
-    case GgufType::kUint64: return "uint64";
-    case GgufType::kInt64: return "int64";
-    case GgufType::kFloat64: return "float64";
+    case GgufType::kUint8:
+      return "uint8";
+    case GgufType::kInt8:
+      return "int8";
+    case GgufType::kUint16:
+      return "uint16";
+    case GgufType::kInt16:
+      return "int16";
+    case GgufType::kUint32:
+      return "uint32";
+    case GgufType::kInt32:
+      return "int32";
+    case GgufType::kFloat32:
+      return "float32";
+    case GgufType::kBool:
+      return "bool";
+    case GgufType::kString:
+      return "string";
+    case GgufType::kArray:
+      return "array";
+    case GgufType::kUint64:
+      return "uint64";
+    case GgufType::kInt64:
+      return "int64";
+    case GgufType::kFloat64:
+      return "float64";
   }
   return "unknown";
 }

@@ -20,13 +20,13 @@ namespace {
 
 constexpr size_t kLinearMembers = 8;
 
-/// The parser's floating-point type. nlohmann refuses numbers outside double's range; their text is what we keep, so the
-/// value it checks is always finite.
+/// The parser's floating-point type. nlohmann refuses numbers outside double's range; their text is what we keep, so
+/// the value it checks is always finite.
 struct AnyDouble {
   double parsed = 0;
   AnyDouble() = default;
   AnyDouble(double value) : parsed(value) {}
-  operator double&() { return parsed; }   // where strtod stores
+  operator double&() { return parsed; }    // where strtod stores
   operator double() const { return 0.0; }  // what isfinite sees
 };
 using Parser = nlohmann::basic_json<std::map, std::vector, std::string, bool, int64_t, uint64_t, AnyDouble>;
@@ -161,12 +161,18 @@ JsonValue JsonValue::object(std::vector<Member> members) {
 namespace {
 const char* name_of(JsonValue::Kind kind) {
   switch (kind) {
-    case JsonValue::Kind::kNull: return "null";
-    case JsonValue::Kind::kBool: return "boolean";
-    case JsonValue::Kind::kNumber: return "number";
-    case JsonValue::Kind::kString: return "string";
-    case JsonValue::Kind::kArray: return "array";
-    case JsonValue::Kind::kObject: return "object";
+    case JsonValue::Kind::kNull:
+      return "null";
+    case JsonValue::Kind::kBool:
+      return "boolean";
+    case JsonValue::Kind::kNumber:
+      return "number";
+    case JsonValue::Kind::kString:
+      return "string";
+    case JsonValue::Kind::kArray:
+      return "array";
+    case JsonValue::Kind::kObject:
+      return "object";
   }
   return "null";
 }
@@ -270,12 +276,17 @@ const JsonValue& JsonValue::at(std::string_view name) const {
 bool JsonValue::operator==(const JsonValue& other) const {
   if (kind_ != other.kind_) return false;
   switch (kind_) {
-    case Kind::kNull: return true;
-    case Kind::kBool: return bool_ == other.bool_;
+    case Kind::kNull:
+      return true;
+    case Kind::kBool:
+      return bool_ == other.bool_;
     case Kind::kNumber:
-    case Kind::kString: return text_ == other.text_;
-    case Kind::kArray: return items_ == other.items_;
-    case Kind::kObject: break;
+    case Kind::kString:
+      return text_ == other.text_;
+    case Kind::kArray:
+      return items_ == other.items_;
+    case Kind::kObject:
+      break;
   }
   if (members_.size() != other.members_.size()) return false;
   return std::all_of(members_.begin(), members_.end(), [&](const Member& member) {

@@ -8,8 +8,8 @@
 
 namespace tokenmill::io {
 
-/// One JSON value. The one place that wraps nlohmann-json (its header stays in json.cpp). Unlike nlohmann's own value it
-/// keeps the exact text of numbers, the order of members and U+0000 in strings. Copies are deep; moves are cheap.
+/// One JSON value. The one place that wraps nlohmann-json (its header stays in json.cpp). Unlike nlohmann's own value
+/// it keeps the exact text of numbers, the order of members and U+0000 in strings. Copies are deep; moves are cheap.
 class JsonValue {
  public:
   enum class Kind { kNull, kBool, kNumber, kString, kArray, kObject };
@@ -51,15 +51,15 @@ class JsonValue {
   uint64_t as_uint64() const;  // throws unless fits_uint64()
   double as_double() const;    // nearest double; +-infinity when out of range
 
-  /// Object member by name, nullptr when absent. Linear up to 8 members, hashed above (until members() is used to change
-  /// the object, then linear). Safe to call from several threads at once, like every const method here.
+  /// Object member by name, nullptr when absent. Linear up to 8 members, hashed above (until members() is used to
+  /// change the object, then linear). Safe to call from several threads at once, like every const method here.
   const JsonValue* find(std::string_view name) const;
   /// Object member by name; throws Error(kInput) naming it when absent.
   const JsonValue& at(std::string_view name) const;
   bool operator==(const JsonValue& other) const;  // numbers by text, objects by members in any order
 
  private:
-  struct Index;      // member name -> position, for objects of more than 8 members
+  struct Index;              // member name -> position, for objects of more than 8 members
   friend class JsonBuilder;  // json.cpp: receives the parser's events
   /// Drops repeated names (last value wins, first place) and builds the index where it pays.
   void finish_object();
@@ -72,7 +72,7 @@ class JsonValue {
 };
 
 struct JsonLimits {
-  int max_depth = 256;  ///< deeper input is an error: nlohmann's recursion and ours are bounded
+  int max_depth = 256;                    ///< deeper input is an error: nlohmann's recursion and ours are bounded
   int64_t max_values = int64_t{1} << 22;  ///< more are an error: "[[],[],..." takes 35 times the memory of its text
 };
 
@@ -81,8 +81,8 @@ struct JsonLimits {
 /// Throws Error(kInput) whose text starts with `where` ("file.jsonl:12" or "config.json") and gives the byte position.
 JsonValue parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
-/// Reads and parses a whole file of at most max_bytes (throws Error(kIo) beyond) and 16 million values (a tokenizer.json
-/// holds 2 million).
+/// Reads and parses a whole file of at most max_bytes (throws Error(kIo) beyond) and 16 million values (a
+/// tokenizer.json holds 2 million).
 JsonValue parse_json_file(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
 
 /// Compact text, members in order, numbers digit for digit, valid UTF-8, control characters escaped (U+0000 as \u0000),

@@ -13,10 +13,18 @@ namespace {
 
 void append_value(std::string& out, const JsonValue& value) {
   switch (value.kind()) {
-    case JsonValue::Kind::kNull: out += "null"; return;
-    case JsonValue::Kind::kBool: out += value.as_bool() ? "true" : "false"; return;
-    case JsonValue::Kind::kNumber: out += value.number_text(); return;
-    case JsonValue::Kind::kString: append_json_string(out, value.as_string()); return;
+    case JsonValue::Kind::kNull:
+      out += "null";
+      return;
+    case JsonValue::Kind::kBool:
+      out += value.as_bool() ? "true" : "false";
+      return;
+    case JsonValue::Kind::kNumber:
+      out += value.number_text();
+      return;
+    case JsonValue::Kind::kString:
+      append_json_string(out, value.as_string());
+      return;
     case JsonValue::Kind::kArray: {
       char separator = '[';
       for (const JsonValue& item : value.items()) {
@@ -42,14 +50,29 @@ void append_value(std::string& out, const JsonValue& value) {
 
 void append_escape(std::string& out, unsigned char c) {
   switch (c) {
-    case '"': out += "\\\""; return;
-    case '\\': out += "\\\\"; return;
-    case '\b': out += "\\b"; return;
-    case '\f': out += "\\f"; return;
-    case '\n': out += "\\n"; return;
-    case '\r': out += "\\r"; return;
-    case '\t': out += "\\t"; return;
-    default: break;
+    case '"':
+      out += "\\\"";
+      return;
+    case '\\':
+      out += "\\\\";
+      return;
+    case '\b':
+      out += "\\b";
+      return;
+    case '\f':
+      out += "\\f";
+      return;
+    case '\n':
+      out += "\\n";
+      return;
+    case '\r':
+      out += "\\r";
+      return;
+    case '\t':
+      out += "\\t";
+      return;
+    default:
+      break;
   }
   constexpr char kHex[] = "0123456789abcdef";
   out += "\\u00";

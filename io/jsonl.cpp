@@ -8,7 +8,7 @@
 namespace tokenmill::io {
 namespace {
 
-constexpr size_t kFirstReadBytes = size_t{256} << 10;
+constexpr size_t kFirstReadBytes = size_t{64} << 10;
 constexpr size_t kBufferBytes = size_t{kReadChunkBytes};
 static_assert(kFirstReadBytes <= kBufferBytes);
 
@@ -41,8 +41,8 @@ void JsonlReader::seek(const RecordPosition& position) {
   read_bytes_ = kFirstReadBytes;
 }
 
-/// Reads more behind end_; false at the end of the stream. A line longer than the usual read doubles the buffer, so that
-/// its bytes are moved a constant number of times; the buffer shrinks again behind it.
+/// Reads more behind end_; false at the end of the stream. A line longer than the usual read doubles the buffer, so
+/// that its bytes are moved a constant number of times; the buffer shrinks again behind it.
 bool JsonlReader::fill() {
   if (at_end_) return false;
   const size_t held = end_ - begin_;

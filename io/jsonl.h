@@ -29,8 +29,8 @@ class JsonlReader final : public RecordReader {
   int64_t max_record_bytes_;
   std::unique_ptr<char[]> buffer_;
   size_t capacity_ = 0;
-  size_t read_bytes_;          // how much the next fill() asks for: small after a seek, then doubling
-  size_t begin_ = 0;           // buffer_[begin_, end_) is read but not delivered
+  size_t read_bytes_;  // how much the next fill() asks for: small after a seek, then doubling
+  size_t begin_ = 0;   // buffer_[begin_, end_) is read but not delivered
   size_t end_ = 0;
   int64_t buffer_offset_ = 0;  // of buffer_[0] in the stream
   int64_t line_ = 1;           // that starts at begin_

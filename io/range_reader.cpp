@@ -20,16 +20,17 @@ void check_ranges(std::span<const std::string> files, std::span<const ByteRange>
     TM_ASSERT(range.file_index >= 0 && static_cast<size_t>(range.file_index) < files.size());
     TM_ASSERT(range.offset >= 0 && range.length >= 0 && range.unit_bytes > 0 && range.length % range.unit_bytes == 0);
     if (i == 0 || ranges[i - 1].file_index < range.file_index) continue;
-    TM_ASSERT(ranges[i - 1].file_index == range.file_index &&
-                  ranges[i - 1].offset + ranges[i - 1].length <= range.offset,
-              "range {} is out of order or overlaps the one before it", i);
+    TM_ASSERT(
+        ranges[i - 1].file_index == range.file_index && ranges[i - 1].offset + ranges[i - 1].length <= range.offset,
+        "range {} is out of order or overlaps the one before it", i);
   }
 }
 
 /// One run of joined ranges: reads [start of the first, end of the last) chunk by chunk.
 class RunReader {
  public:
-  RunReader(const File& file, std::span<const ByteRange> ranges, const RangeSink& sink, const RangeReaderOptions& options)
+  RunReader(const File& file, std::span<const ByteRange> ranges, const RangeSink& sink,
+            const RangeReaderOptions& options)
       : file_(file), ranges_(ranges), sink_(sink), options_(options) {}
 
   /// Delivers ranges [first, last); buffer is reused from run to run and grows to the largest unit.
@@ -42,7 +43,8 @@ class RunReader {
     while (current < last) {
       const int64_t want = std::min(options_.chunk_bytes, end - buffer_start - held);
       if (static_cast<int64_t>(buffer.size()) < held + want) buffer.resize(static_cast<size_t>(held + want));
-      const std::span<std::byte> target = std::span(buffer).subspan(static_cast<size_t>(held), static_cast<size_t>(want));
+      const std::span<std::byte> target =
+          std::span(buffer).subspan(static_cast<size_t>(held), static_cast<size_t>(want));
       file_.read_exactly_at(buffer_start + held, target);
       held += want;
       const int64_t next = buffer_start + held;
@@ -68,7 +70,8 @@ class RunReader {
       int64_t size = std::min(range.length - delivered_, bytes_end - from);
       if (size > 0) {
         size -= size % range.unit_bytes;
-        if (size > 0) sink_(current, delivered_, bytes.subspan(static_cast<size_t>(from - bytes_start), static_cast<size_t>(size)));
+        if (size > 0)
+          sink_(current, delivered_, bytes.subspan(static_cast<size_t>(from - bytes_start), static_cast<size_t>(size)));
         delivered_ += size;
       }
       if (delivered_ < range.length) return current;

@@ -6,8 +6,9 @@
 
 namespace tokenmill::io {
 
-/// Where a reader goes on: always the start of a line (of a record, for formats without lines). The default is the start
-/// of the file. Worth storing: a reader that seeks to a position gives the same records as one that read up to it.
+/// Where a reader goes on: always the start of a line (of a record, for formats without lines). The default is the
+/// start of the file. Worth storing: a reader that seeks to a position gives the same records as one that read up to
+/// it.
 struct RecordPosition {
   int64_t offset = 0;  ///< in the unpacked file
   int64_t line = 1;    ///< the line that starts there

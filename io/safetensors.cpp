@@ -29,9 +29,24 @@ constexpr SafetensorsType kTypes[] = {
     {"F32", 32, WeightFormat::kF32},
     {"F16", 16, WeightFormat::kF16},
     {"BF16", 16, WeightFormat::kBF16},
-    {"BOOL", 8, {}}, {"U8", 8, {}}, {"I8", 8, {}}, {"I16", 16, {}}, {"U16", 16, {}}, {"I32", 32, {}}, {"U32", 32, {}},
-    {"I64", 64, {}}, {"U64", 64, {}}, {"F64", 64, {}}, {"C64", 64, {}}, {"F8_E4M3", 8, {}}, {"F8_E5M2", 8, {}},
-    {"F8_E4M3FNUZ", 8, {}}, {"F8_E5M2FNUZ", 8, {}}, {"F8_E8M0", 8, {}}, {"F6_E2M3", 6, {}}, {"F6_E3M2", 6, {}},
+    {"BOOL", 8, {}},
+    {"U8", 8, {}},
+    {"I8", 8, {}},
+    {"I16", 16, {}},
+    {"U16", 16, {}},
+    {"I32", 32, {}},
+    {"U32", 32, {}},
+    {"I64", 64, {}},
+    {"U64", 64, {}},
+    {"F64", 64, {}},
+    {"C64", 64, {}},
+    {"F8_E4M3", 8, {}},
+    {"F8_E5M2", 8, {}},
+    {"F8_E4M3FNUZ", 8, {}},
+    {"F8_E5M2FNUZ", 8, {}},
+    {"F8_E8M0", 8, {}},
+    {"F6_E2M3", 6, {}},
+    {"F6_E3M2", 6, {}},
     {"F4", 4, {}},
 };
 
@@ -74,7 +89,8 @@ class HeaderReader {
     uint64_t length = 0;
     std::memcpy(&length, length_bytes.data(), 8);  // little-endian, as this CPU
     if (length > static_cast<uint64_t>(kMaxSafetensorsHeaderBytes))
-      fail(path_, "the header's length is given as {} bytes; at most {} are allowed: not a safetensors file, or damaged",
+      fail(path_,
+           "the header's length is given as {} bytes; at most {} are allowed: not a safetensors file, or damaged",
            length, kMaxSafetensorsHeaderBytes);
     if (static_cast<int64_t>(length) > size - 8)
       fail(path_, "the header's length is given as {} bytes, the file has {} behind the length field: it is cut off",
@@ -94,8 +110,7 @@ class HeaderReader {
   void check_metadata(const JsonValue& metadata) const {
     if (!metadata.is_object()) fail(path_, "__metadata__ is {}, must be an object of strings", metadata.kind_name());
     for (const auto& [key, value] : metadata.members())
-      if (!value.is_string())
-        fail(path_, "__metadata__: {} is {}, must be a string", excerpt(key), value.kind_name());
+      if (!value.is_string()) fail(path_, "__metadata__: {} is {}, must be a string", excerpt(key), value.kind_name());
   }
 
   TensorInfo read_tensor(const std::string& name, const JsonValue& value) const {
@@ -138,14 +153,16 @@ class HeaderReader {
     int64_t covered = data_start_;
     for (const TensorInfo& tensor : tensors) {
       if (tensor.offset != covered)
-        fail_tensor(tensor.name, "starts at byte {} of the data; {} {}: the file is damaged", tensor.offset - data_start_,
+        fail_tensor(tensor.name, "starts at byte {} of the data; {} {}: the file is damaged",
+                    tensor.offset - data_start_,
                     tensor.offset < covered ? "it overlaps the tensor before it, which ends at"
                                             : "no tensor covers the bytes from",
                     covered - data_start_);
       covered += tensor.bytes;
     }
     if (covered != data_start_ + data_bytes_)
-      fail(path_, "has {} bytes of data, its tensors cover {}: the file is damaged", data_bytes_, covered - data_start_);
+      fail(path_, "has {} bytes of data, its tensors cover {}: the file is damaged", data_bytes_,
+           covered - data_start_);
   }
 
   const JsonValue& member(const std::string& name, const JsonValue& tensor, const char* field,
@@ -197,7 +214,8 @@ TensorIndex read_sharded(const std::string& index_path) {
 
   std::map<std::string, int32_t> shards;  // in order of names: the order of files
   for (const auto& [tensor, shard] : weight_map->members()) {
-    if (!shard.is_string()) fail(index_path, "tensor {}: its file is {}, must be a string", excerpt(tensor), shard.kind_name());
+    if (!shard.is_string())
+      fail(index_path, "tensor {}: its file is {}, must be a string", excerpt(tensor), shard.kind_name());
     check_shard_name(index_path, tensor, shard.as_string());
     shards.emplace(shard.as_string(), 0);
   }

@@ -14,8 +14,9 @@ inline constexpr int64_t kMaxSafetensorsHeaderBytes = 100'000'000;
 /// The tensors of one file.
 TensorIndex read_safetensors_file(const std::string& path);
 
-/// The tensors of a model directory: model.safetensors; else the shards that model.safetensors.index.json names (all must
-/// exist and hold what the index says); else the one *.safetensors file there is. Given a file, read_safetensors_file.
+/// The tensors of a model directory: model.safetensors; else the shards that model.safetensors.index.json names (all
+/// must exist and hold what the index says); else the one *.safetensors file there is. Given a file,
+/// read_safetensors_file.
 TensorIndex read_safetensors(const std::string& path);
 
 /// True when read_safetensors would find something to read in the directory.

@@ -49,9 +49,10 @@ const TensorInfo& TensorIndex::at(const std::string& name) const {
 
 WeightFormat TensorIndex::format_of(const TensorInfo& tensor) const {
   if (tensor.format) return *tensor.format;
-  throw Error(ErrorKind::kConfig,
-              "{}: tensor {} has type {}; weights can be F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K",
-              file_of(tensor), excerpt(tensor.name), tensor.type_name);
+  throw Error(
+      ErrorKind::kConfig,
+      "{}: tensor {} has type {}; weights can be F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K or Q6_K",
+      file_of(tensor), excerpt(tensor.name), tensor.type_name);
 }
 
 int64_t TensorIndex::total_bytes() const {

@@ -11,8 +11,8 @@ struct Utf8Step {
   bool valid;
 };
 
-/// Looks at the first character of a non-empty text. Overlong forms, surrogates and values above U+10FFFF are invalid; the
-/// invalid part is the longest one that could have begun a character (Unicode 15, section 3.9, "maximal subparts").
+/// Looks at the first character of a non-empty text. Overlong forms, surrogates and values above U+10FFFF are invalid;
+/// the invalid part is the longest one that could have begun a character (Unicode 15, section 3.9, "maximal subparts").
 Utf8Step utf8_step(std::string_view text);
 
 /// Offset of the first invalid byte sequence, npos when all of text is valid UTF-8.

@@ -47,8 +47,8 @@ TEST_CASE("the first bytes decide how a file is read, not its name") {
 TEST_CASE("all gzip members are read, empty ones and padding too, in pieces of any size") {
   const test::TempDir dir;
   const std::string text = sample(700000);
-  const std::string path = dir.write(
-      "x.gz", gzip("") + gzip(text.substr(0, 300001)) + gzip("") + gzip(text.substr(300001)) + gzip("") + std::string(70000, '\0'));
+  const std::string path = dir.write("x.gz", gzip("") + gzip(text.substr(0, 300001)) + gzip("") +
+                                                 gzip(text.substr(300001)) + gzip("") + std::string(70000, '\0'));
   for (size_t piece : {1000u, 65537u, 4000000u}) {
     CAPTURE(piece);
     CHECK(drain(*io::open_byte_stream(path), piece) == text);
@@ -90,7 +90,7 @@ TEST_CASE("a cut or damaged gzip file is an error that names the file, never a s
   const test::TempDir dir;
   const std::string packed = gzip(sample(5000)) + gzip(sample(3000));
   const size_t first = gzip(sample(5000)).size();
-  for (size_t size = 2; size < packed.size(); ++size) {
+  for (size_t size = 2; size < packed.size(); size += 1 + size / 64) {
     if (size == first) continue;  // the file of the first member alone is whole
     CAPTURE(size);
     const std::string text = error_of(dir.write("cut.gz", packed.substr(0, size)));
@@ -100,7 +100,8 @@ TEST_CASE("a cut or damaged gzip file is an error that names the file, never a s
   std::string flipped = packed;
   flipped[packed.size() - 6] ^= 1;  // the stored checksum
   CHECK(error_of(dir.write("sum.gz", flipped)).find("incorrect data check") != std::string::npos);
-  CHECK(error_of(dir.write("tail.gz", packed + std::string("\0\0x", 3))).find("belong to no member") != std::string::npos);
+  CHECK(error_of(dir.write("tail.gz", packed + std::string("\0\0x", 3))).find("belong to no member") !=
+        std::string::npos);
   CHECK(error_of(dir.write("tail2.gz", packed + "garbage")).find("gzip data is damaged") != std::string::npos);
 }
 
@@ -108,7 +109,7 @@ TEST_CASE("a cut or damaged zstd file is an error that names the file, never a s
   const test::TempDir dir;
   const std::string packed = zstd(sample(5000)) + zstd(sample(3000));
   const size_t first = zstd(sample(5000)).size();
-  for (size_t size = 4; size < packed.size(); ++size) {
+  for (size_t size = 4; size < packed.size(); size += 1 + size / 64) {
     if (size == first) continue;
     CAPTURE(size);
     const std::string text = error_of(dir.write("cut.zst", packed.substr(0, size)));

@@ -37,9 +37,11 @@ TEST_CASE("errors name the file, the action and the reason") {
   const test::TempDir dir;
   CHECK_THROWS_WITH_AS(io::File::open_read(dir / "no"),
                        (dir / "no: cannot open for reading: No such file or directory (errno 2)").c_str(), Error);
-  CHECK_THROWS_WITH_AS(io::File::create(dir / "no/file"), doctest::Contains("no/file: cannot create: No such file"), Error);
+  CHECK_THROWS_WITH_AS(io::File::create(dir / "no/file"), doctest::Contains("no/file: cannot create: No such file"),
+                       Error);
   dir.write("there", "x");
-  CHECK_THROWS_WITH_AS(io::File::create_new(dir / "there"), doctest::Contains("there: cannot create: File exists"), Error);
+  CHECK_THROWS_WITH_AS(io::File::create_new(dir / "there"), doctest::Contains("there: cannot create: File exists"),
+                       Error);
   CHECK_THROWS_WITH_AS(io::File::open_read(dir.path()), doctest::Contains("Is a directory"), Error);
 }
 
@@ -60,7 +62,8 @@ TEST_CASE("read_file keeps its cap") {
   const test::TempDir dir;
   CHECK(io::read_file(dir.write("f", "0123456789"), 10) == "0123456789");
   CHECK(io::read_file(dir.write("e", ""), 10).empty());
-  CHECK_THROWS_WITH_AS(io::read_file(dir / "f", 9), doctest::Contains("f: holds 10 bytes; at most 9 are allowed"), Error);
+  CHECK_THROWS_WITH_AS(io::read_file(dir / "f", 9), doctest::Contains("f: holds 10 bytes; at most 9 are allowed"),
+                       Error);
 }
 
 TEST_CASE("FileWriter writes every byte in order, buffered or large, and knows its offset") {
@@ -99,8 +102,11 @@ TEST_CASE("a full disk is an error, and the writer stays unusable after it") {
   const test::TempDir dir;
   const FileSizeLimit limit(4096);
   io::FileWriter writer(io::File::create(dir / "f"), 0, 64);
-  CHECK_THROWS_WITH_AS([&] { for (int i = 0; i < 1000; ++i) writer.write("0123456789"); }(),
-                       doctest::Contains("f: cannot write: File too large"), Error);
+  CHECK_THROWS_WITH_AS(
+      [&] {
+        for (int i = 0; i < 1000; ++i) writer.write("0123456789");
+      }(),
+      doctest::Contains("f: cannot write: File too large"), Error);
   CHECK_THROWS_WITH_AS(writer.write("x"), doctest::Contains("an earlier write failed"), Error);
   CHECK_THROWS_WITH_AS(writer.flush(), doctest::Contains("an earlier write failed"), Error);
   CHECK(io::File::open_read(dir / "f").size() == 4096);

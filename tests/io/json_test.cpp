@@ -110,7 +110,9 @@ TEST_CASE("find works on copies, on moved values and after a change") {
 
 TEST_CASE("U+0000 stays in strings and names") {
   const JsonValue value = parse_json(R"({"n\u00004":"left\u0000right"})", "test");
-  CHECK(value.members()[0].first == std::string("n\0" "4", 3));
+  CHECK(value.members()[0].first == std::string("n\0"
+                                                "4",
+                                                3));
   CHECK(value.members()[0].second.as_string() == std::string("left\0right", 10));
   CHECK(to_json(value) == R"({"n\u00004":"left\u0000right"})");
 }
@@ -133,8 +135,9 @@ TEST_CASE("damaged text is an error that names the place and the byte") {
   CHECK(error_of("\"\xC0\x80\"").find("ill-formed UTF-8") != std::string::npos);
   CHECK(error_of(std::string("{}\0{}", 5)).find("at byte 3: a NUL byte") != std::string::npos);
   CHECK(error_of(std::string("\"a\0b\"", 5)).find("at byte 3: a NUL byte") != std::string::npos);
-  for (const char* text : {"", " ", "{} {}", "1 2", "{}x", "nul", "NaN", "Infinity", "-Infinity", "+1", "01", "1.", ".5",
-                           "1e", "-", "'a'", "\"a\nb\"", "[1 2]", "{\"a\" 1}", "{1:2}", "// x\n1", "\"\\x\"", "\"\\u12\""}) {
+  for (const char* text : {"",          " ",     "{} {}",     "1 2",   "{}x",     "nul",     "NaN",      "Infinity",
+                           "-Infinity", "+1",    "01",        "1.",    ".5",      "1e",      "-",        "'a'",
+                           "\"a\nb\"",  "[1 2]", "{\"a\" 1}", "{1:2}", "// x\n1", "\"\\x\"", "\"\\u12\""}) {
     CAPTURE(text);
     CHECK(error_of(text).starts_with("file.jsonl:12: invalid JSON at byte "));
   }
@@ -202,7 +205,9 @@ TEST_CASE("string literals escape what JSON asks for and repair invalid UTF-8") 
   CHECK(literal("\"\\\b\f\n\r\t/") == "\"\\\"\\\\\\b\\f\\n\\r\\t/\"");
   CHECK(literal("gr\xC3\xBC\xC3\x9F \xF0\x9F\x99\x82") == "\"gr\xC3\xBC\xC3\x9F \xF0\x9F\x99\x82\"");
   CHECK(literal("\xED\xA0\x80") == "\"\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD\"");
-  CHECK(literal("\xF0\x9F\x41") == "\"\xEF\xBF\xBD" "A\"");
+  CHECK(literal("\xF0\x9F\x41") ==
+        "\"\xEF\xBF\xBD"
+        "A\"");
   CHECK(literal("\xC0\x80") == "\"\xEF\xBF\xBD\xEF\xBF\xBD\"");
   CHECK(literal("\xF0\x9F\x99") == "\"\xEF\xBF\xBD\"");
   for (int c = 0; c < 128; ++c) {  // each byte at each place of a word
@@ -226,6 +231,7 @@ TEST_CASE("doubles are written with the shortest text that reads back the same")
   CHECK(text_of(-3.2) == "-3.2");
   CHECK(text_of(1e22) == "1e+22");
   CHECK(text_of(5e-324) == "5e-324");
-  for (double value : {1.0 / 3, 1e308, -0.0, 123456789.123, 6.02214076e23}) CHECK(parse_json(text_of(value), "t").as_double() == value);
+  for (double value : {1.0 / 3, 1e308, -0.0, 123456789.123, 6.02214076e23})
+    CHECK(parse_json(text_of(value), "t").as_double() == value);
   CHECK_THROWS_AS(text_of(std::numeric_limits<double>::infinity()), Error);
 }

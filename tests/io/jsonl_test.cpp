@@ -71,11 +71,19 @@ std::string mixed_text(unsigned seed) {
   std::string text = seed % 2 ? "\xEF\xBB\xBF" : "";
   for (int i = 0; i < 60; ++i) {
     switch (random() % 6) {
-      case 0: text += "   \t"; break;
-      case 1: break;
-      case 2: text += std::string(random() % 3000, 'x'); break;
-      case 3: text += std::string(random() % 300, ' '); break;
-      default: text += "{\"id\":" + std::to_string(random() % 100000) + "}";
+      case 0:
+        text += "   \t";
+        break;
+      case 1:
+        break;
+      case 2:
+        text += std::string(random() % 3000, 'x');
+        break;
+      case 3:
+        text += std::string(random() % 300, ' ');
+        break;
+      default:
+        text += "{\"id\":" + std::to_string(random() % 100000) + "}";
     }
     text += random() % 3 == 0 ? "\r\n" : "\n";
   }
@@ -93,7 +101,8 @@ TEST_CASE("byte-order mark, CR LF, blank lines and a missing final newline do no
 }
 
 TEST_CASE("files without records give none") {
-  for (const char* text : {"", "\n", "\r\n\r\n", " \t \n\n   ", "\xEF\xBB\xBF", "\xEF\xBB\xBF\r\n", " ", "\r", "\v\f\n"}) {
+  for (const char* text :
+       {"", "\n", "\r\n\r\n", " \t \n\n   ", "\xEF\xBB\xBF", "\xEF\xBB\xBF\r\n", " ", "\r", "\v\f\n"}) {
     CAPTURE(text);
     CHECK(records_of(text).empty());
     CHECK(records_of(text, 1).empty());
@@ -102,8 +111,18 @@ TEST_CASE("files without records give none") {
 
 TEST_CASE("a byte-order mark counts only at the front of the file") {
   CHECK(records_of("\xEF\xBB").at(0).bytes == "\xEF\xBB");
-  CHECK(records_of("a\n\xEF\xBB\xBF" "b\n").at(1).bytes == "\xEF\xBB\xBF" "b");
-  CHECK(records_of("\xEF\xBB\xBF\xEF\xBB\xBF" "a").at(0).bytes == "\xEF\xBB\xBF" "a");
+  CHECK(records_of("a\n\xEF\xBB\xBF"
+                   "b\n")
+            .at(1)
+            .bytes ==
+        "\xEF\xBB\xBF"
+        "b");
+  CHECK(records_of("\xEF\xBB\xBF\xEF\xBB\xBF"
+                   "a")
+            .at(0)
+            .bytes ==
+        "\xEF\xBB\xBF"
+        "a");
 }
 
 TEST_CASE("records do not depend on how the bytes arrive") {
@@ -123,8 +142,9 @@ TEST_CASE("a reader that seeks to any stored position gives the records that fol
   const test::TempDir dir;
   for (unsigned seed = 0; seed < 3; ++seed) {
     const std::string text = mixed_text(seed);
-    for (const std::string& path : {dir.write("t.jsonl", text), dir.write("t.gz", test::gzip(text.substr(0, 999)) + test::gzip(text.substr(999))),
-                                    dir.write("t.zst", test::zstd(text))}) {
+    for (const std::string& path :
+         {dir.write("t.jsonl", text), dir.write("t.gz", test::gzip(text.substr(0, 999)) + test::gzip(text.substr(999))),
+          dir.write("t.zst", test::zstd(text))}) {
       CAPTURE(path);
       const auto reader = io::open_records(path);
       std::vector<io::RecordPosition> positions{reader->position()};
@@ -254,7 +274,9 @@ TEST_CASE("nul.jsonl keeps U+0000 and writes it as an escape") {
   const std::vector<io::JsonValue> values = values_of("nul.jsonl");
   REQUIRE(values.size() == 5);
   CHECK(values[0].at("prompt").as_string() == std::string("left\0right", 10));
-  CHECK(values[3].at("id").as_string() == std::string("n\0" "4", 3));
+  CHECK(values[3].at("id").as_string() == std::string("n\0"
+                                                      "4",
+                                                      3));
   CHECK(to_json(values[3].at("id")) == "\"n\\u00004\"");
   CHECK(values[4].at("messages").items()[0].at("content").as_string() == std::string("a\0b", 3));
 }

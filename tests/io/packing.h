@@ -49,7 +49,8 @@ inline std::string zstd(std::string_view text, int window_log = 0) {
 inline std::string drain(io::ByteStream& stream, size_t piece = 1000) {
   std::string out;
   std::vector<std::byte> buffer(piece);
-  while (const int64_t n = stream.read(buffer)) out.append(reinterpret_cast<char*>(buffer.data()), static_cast<size_t>(n));
+  while (const int64_t n = stream.read(buffer))
+    out.append(reinterpret_cast<char*>(buffer.data()), static_cast<size_t>(n));
   return out;
 }
 

@@ -25,7 +25,8 @@ std::string file_bytes(std::string header, size_t data_bytes) {
   return bytes + header + std::string(data_bytes, 'd');
 }
 
-std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape, int64_t begin, int64_t end) {
+std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape, int64_t begin,
+                   int64_t end) {
   return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":[" +
          std::to_string(begin) + "," + std::to_string(end) + "]}";
 }
@@ -120,10 +121,14 @@ TEST_CASE("overlaps, holes and uncovered bytes are refused") {
   };
   const std::string a = tensor("a", "F32", "[4]", 0, 16);
   CHECK(error_with(a + "," + tensor("b", "F32", "[2]", 16, 24), 24) == "no error");
-  CHECK(error_with(a + "," + tensor("b", "F32", "[2]", 12, 20), 20).find("tensor b: starts at byte 12 of the data; it overlaps") != std::string::npos);
-  CHECK(error_with(a + "," + tensor("b", "F32", "[4]", 0, 16), 16).find("it overlaps the tensor before it") != std::string::npos);
-  CHECK(error_with(a + "," + tensor("b", "F32", "[2]", 20, 28), 28).find("tensor b: starts at byte 20 of the data; no tensor covers the bytes from 16") != std::string::npos);
-  CHECK(error_with(tensor("b", "F32", "[2]", 4, 12), 12).find("no tensor covers the bytes from 0") != std::string::npos);
+  CHECK(error_with(a + "," + tensor("b", "F32", "[2]", 12, 20), 20)
+            .find("tensor b: starts at byte 12 of the data; it overlaps") != std::string::npos);
+  CHECK(error_with(a + "," + tensor("b", "F32", "[4]", 0, 16), 16).find("it overlaps the tensor before it") !=
+        std::string::npos);
+  CHECK(error_with(a + "," + tensor("b", "F32", "[2]", 20, 28), 28)
+            .find("tensor b: starts at byte 20 of the data; no tensor covers the bytes from 16") != std::string::npos);
+  CHECK(error_with(tensor("b", "F32", "[2]", 4, 12), 12).find("no tensor covers the bytes from 0") !=
+        std::string::npos);
   CHECK(error_with(a, 20).find("has 20 bytes of data, its tensors cover 16") != std::string::npos);
   CHECK(error_with("", 0) == "no error");
   CHECK(error_with("", 1).find("its tensors cover 0") != std::string::npos);
@@ -136,13 +141,20 @@ TEST_CASE("wrong fields are named") {
     return error_of(dir.write("t.safetensors", file_bytes(header, 0)));
   };
   CHECK(error_with(R"({"w":3})").find("tensor w: is number, must be an object") != std::string::npos);
-  CHECK(error_with(R"({"w":{"shape":[0],"data_offsets":[0,0]}})").find("tensor w: dtype is missing") != std::string::npos);
-  CHECK(error_with(R"({"w":{"dtype":"F32","shape":"x","data_offsets":[0,0]}})").find("tensor w: shape is string") != std::string::npos);
-  CHECK(error_with(R"({"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,0]}})").find("tensor w: shape holds -1") != std::string::npos);
-  CHECK(error_with(R"({"w":{"dtype":"F32","shape":[0.0],"data_offsets":[0,0]}})").find("shape holds 0.0") != std::string::npos);
-  CHECK(error_with(R"({"w":{"dtype":"F32","shape":[0],"data_offsets":[0,"0"]}})").find("data_offsets holds string") != std::string::npos);
-  CHECK(error_with(R"({"w":{"dtype":"F32","shape":[0,1,1,1,1,1,1,1,1],"data_offsets":[0,0]}})").find("9 dimensions") != std::string::npos);
-  CHECK(error_with(R"({"w":{"dtype":"F4","shape":[0,9223372036854775808],"data_offsets":[0,0]}})").find("shape holds 9223372036854775808") != std::string::npos);
+  CHECK(error_with(R"({"w":{"shape":[0],"data_offsets":[0,0]}})").find("tensor w: dtype is missing") !=
+        std::string::npos);
+  CHECK(error_with(R"({"w":{"dtype":"F32","shape":"x","data_offsets":[0,0]}})").find("tensor w: shape is string") !=
+        std::string::npos);
+  CHECK(error_with(R"({"w":{"dtype":"F32","shape":[-1],"data_offsets":[0,0]}})").find("tensor w: shape holds -1") !=
+        std::string::npos);
+  CHECK(error_with(R"({"w":{"dtype":"F32","shape":[0.0],"data_offsets":[0,0]}})").find("shape holds 0.0") !=
+        std::string::npos);
+  CHECK(error_with(R"({"w":{"dtype":"F32","shape":[0],"data_offsets":[0,"0"]}})").find("data_offsets holds string") !=
+        std::string::npos);
+  CHECK(error_with(R"({"w":{"dtype":"F32","shape":[0,1,1,1,1,1,1,1,1],"data_offsets":[0,0]}})").find("9 dimensions") !=
+        std::string::npos);
+  CHECK(error_with(R"({"w":{"dtype":"F4","shape":[0,9223372036854775808],"data_offsets":[0,0]}})")
+            .find("shape holds 9223372036854775808") != std::string::npos);
   CHECK(error_with(R"({"__metadata__":{"a":1}})").find("__metadata__: a is number") != std::string::npos);
   CHECK(error_with(R"({"__metadata__":[]})").find("__metadata__ is array") != std::string::npos);
   CHECK(error_with(R"({} {})").find("invalid JSON") != std::string::npos);
@@ -151,20 +163,24 @@ TEST_CASE("wrong fields are named") {
 
 TEST_CASE("types that are no weights are listed, and loading them names the tensor") {
   const test::TempDir dir;
-  const std::string path = dir.write(
-      "t.safetensors", file_bytes("{" + tensor("ids", "I64", "[2]", 0, 16) + "," + tensor("fp8", "F8_E4M3", "[3]", 16, 19) + "," +
-                                      tensor("fp4", "F4", "[2,3]", 19, 22) + "}", 22));
+  const std::string path = dir.write("t.safetensors", file_bytes("{" + tensor("ids", "I64", "[2]", 0, 16) + "," +
+                                                                     tensor("fp8", "F8_E4M3", "[3]", 16, 19) + "," +
+                                                                     tensor("fp4", "F4", "[2,3]", 19, 22) + "}",
+                                                                 22));
   const io::TensorIndex index = io::read_safetensors(path);
   CHECK(index.at("fp4").bytes == 3);
   CHECK(index.total_bytes() == 22);
   CHECK_FALSE(index.at("ids").format.has_value());
-  CHECK_THROWS_WITH_AS(index.format_of(index.at("fp8")), doctest::Contains((path + ": tensor fp8 has type F8_E4M3; weights can be F32").c_str()), Error);
-  CHECK(error_of(dir.write("odd.safetensors", file_bytes("{" + tensor("fp4", "F4", "[3]", 0, 2) + "}", 2))).find("no valid size") != std::string::npos);
+  CHECK_THROWS_WITH_AS(index.format_of(index.at("fp8")),
+                       doctest::Contains((path + ": tensor fp8 has type F8_E4M3; weights can be F32").c_str()), Error);
+  CHECK(error_of(dir.write("odd.safetensors", file_bytes("{" + tensor("fp4", "F4", "[3]", 0, 2) + "}", 2)))
+            .find("no valid size") != std::string::npos);
 }
 
 TEST_CASE("a directory is read through its index, and what the index says is checked") {
   const test::TempDir dir;
-  const std::string one = file_bytes("{" + tensor("a", "BF16", "[2]", 0, 4) + "," + tensor("b", "F16", "[1]", 4, 6) + "}", 6);
+  const std::string one =
+      file_bytes("{" + tensor("a", "BF16", "[2]", 0, 4) + "," + tensor("b", "F16", "[1]", 4, 6) + "}", 6);
   const std::string two = file_bytes("{" + tensor("c", "F32", "[]", 0, 4) + "}", 4);
   dir.write("m/one.safetensors", one);
   dir.write("m/two.safetensors", two);
@@ -173,7 +189,10 @@ TEST_CASE("a directory is read through its index, and what the index says is che
   };
   const std::string directory = dir / "m";
 
-  CHECK(error_of(directory).find("holds 2 *.safetensors files (one.safetensors, two.safetensors, ...) but no model.safetensors.index.json") != std::string::npos);
+  CHECK(
+      error_of(directory).find(
+          "holds 2 *.safetensors files (one.safetensors, two.safetensors, ...) but no model.safetensors.index.json") !=
+      std::string::npos);
   const std::string index_path = with_map(R"({"c":"two.safetensors","a":"one.safetensors","b":"one.safetensors"})");
   const io::TensorIndex index = io::read_safetensors(directory);
   CHECK(index.files() == std::vector<std::string>{dir / "m/one.safetensors", dir / "m/two.safetensors"});
@@ -181,9 +200,11 @@ TEST_CASE("a directory is read through its index, and what the index says is che
   for (const io::TensorInfo& t : index.tensors()) order += t.name + std::to_string(t.file_index);
   CHECK(order == "a0b0c1");
   CHECK(index.at("c").shape.empty());
-  CHECK_THROWS_WITH_AS(index.at("d"), doctest::Contains("one.safetensors and 1 more files: tensor d is missing"), Error);
+  CHECK_THROWS_WITH_AS(index.at("d"), doctest::Contains("one.safetensors and 1 more files: tensor d is missing"),
+                       Error);
 
-  for (const char* shard : {"../m/one.safetensors", "/etc/passwd", "", "..", ".", "sub/one.safetensors", "one.safetensors\\u0000"}) {
+  for (const char* shard :
+       {"../m/one.safetensors", "/etc/passwd", "", "..", ".", "sub/one.safetensors", "one.safetensors\\u0000"}) {
     CAPTURE(shard);
     with_map("{\"a\":\"" + std::string(shard) + "\"}");
     CHECK(error_of(directory).find("index.json: tensor a: file \"") != std::string::npos);
@@ -196,7 +217,8 @@ TEST_CASE("a directory is read through its index, and what the index says is che
   CHECK(error_of(directory).find("tensor c should be in one.safetensors") != std::string::npos);
   dir.write("m/two.safetensors", file_bytes("{" + tensor("a", "F32", "[]", 0, 4) + "}", 4));
   with_map(R"({"a":"one.safetensors","b":"two.safetensors"})");
-  CHECK(error_of(directory).find("tensor a occurs twice, it is in " + dir.path() + "/m/one.safetensors too") != std::string::npos);
+  CHECK(error_of(directory).find("tensor a occurs twice, it is in " + dir.path() + "/m/one.safetensors too") !=
+        std::string::npos);
   for (const char* map : {"[]", "{}", "{\"a\":1}", "null", "{"}) {
     CAPTURE(map);
     with_map(map);
