@@ -8,9 +8,9 @@
 
 namespace tokenmill {
 
-/// Hands out the KV block ids of every group and counts their users; owns no memory. Each group has its own blocks, free
-/// list and block size. A block is held by the tables it stands in: a table that is released drops one reference from
-/// each of its blocks, and a block without references is free. Who may still be reading a block is the Scheduler's
+/// Hands out the KV block ids of every group and counts their users; owns no memory. Each group has its own blocks,
+/// free list and block size. A block is held by the tables it stands in: a table that is released drops one reference
+/// from each of its blocks, and a block without references is free. Who may still be reading a block is the Scheduler's
 /// knowledge: it releases a table only when no launched step uses it.
 class BlockManager {
  public:

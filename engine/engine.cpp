@@ -8,6 +8,7 @@
 #include "engine/scheduler.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/core/check.h"
+#include "kernels/core/log.h"
 
 namespace tokenmill {
 namespace {
@@ -83,14 +84,17 @@ std::optional<RequestError> Engine::Impl::refusal(const Request& request, int64_
     return invalid({"prompt", "prompt has no tokens; generation needs at least one, and this tokenizer adds none"});
   }
   const int64_t vocab_size = runner.limits().vocab_size;
-  const auto outside = std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab_size; });
+  const auto outside =
+      std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab_size; });
   if (outside != prompt.end()) {
-    return invalid({"prompt_token_ids",
-                    fmt::format("prompt_token_ids[{}] is {}; it must be between 0 and {}, the last id of the vocabulary",
-                                outside - prompt.begin(), *outside, vocab_size - 1)});
+    return invalid(
+        {"prompt_token_ids",
+         fmt::format("prompt_token_ids[{}] is {}; it must be between 0 and {}, the last id of the vocabulary",
+                     outside - prompt.begin(), *outside, vocab_size - 1)});
   }
   if (!options.detokenize && !request.sampling.stop.empty()) {
-    return invalid({"stop", "stop strings need text, and this job makes none; use stop_token_ids or turn detokenizing on"});
+    return invalid(
+        {"stop", "stop strings need text, and this job makes none; use stop_token_ids or turn detokenizing on"});
   }
   std::optional<FieldError> error = scheduler.refusal(static_cast<int64_t>(prompt.size()), max_num_tokens);
   if (error) return invalid(std::move(*error));
@@ -121,7 +125,9 @@ void Engine::Impl::submit(Request request) {
   }
   std::unique_ptr<TokenDecoder> decoder = options.detokenize ? make_decoder(request) : nullptr;
   active[static_cast<size_t>(handle)] = std::make_unique<Active>(
-      Active{request.request_id, num_prompt_tokens, {.submitted_s = now_s},
+      Active{request.request_id,
+             num_prompt_tokens,
+             {.submitted_s = now_s},
              OutputProcessor(request.sampling, options.eos_token_ids, max_generated, std::move(decoder))});
   const SlotSampling sampling =
       slot_sampling(request.sampling, sample_key(request.random_key, 0), runner.limits().vocab_size);
@@ -147,6 +153,10 @@ bool Engine::Impl::launch_next() {
       active[static_cast<size_t>(sequence->handle())]->timing.first_scheduled_s = now_s;
     }
   }
+  log::trace("step {}: {} tokens of {} sequences, {} new, {} finished; {} running, {} waiting, {} of {} KV blocks",
+             plan.step_id, plan.num_tokens(), plan.scheduled.size(), plan.new_slots.size(), plan.finished.size(),
+             scheduler.num_running(), scheduler.num_waiting(), scheduler.blocks().num_used_blocks(),
+             stats.kv_blocks_total);
   tickets.push_back(runner.launch(plan));
   ++stats.num_steps;
   stats.sum_running += scheduler.num_running();
@@ -169,8 +179,9 @@ void Engine::Impl::take_token(Sequence& sequence, const SampledToken& token, dou
   if (token.failed) {
     output.error = RequestError{
         "internal", "",
-        fmt::format("the model's logits for generated token {} hold NaN or infinity; check the weights, or try --dtype float",
-                    request.output.num_tokens() + 1)};
+        fmt::format(
+            "the model's logits for generated token {} hold NaN or infinity; check the weights, or try --dtype float",
+            request.output.num_tokens() + 1)};
     ++stats.num_failed;
   } else {
     ++stats.num_generation_tokens;

@@ -20,7 +20,8 @@ class PlanChannel {
 };
 
 /// The leader's runner in a replica of several ranks: what the scheduler launches goes to the followers first, then to
-/// this rank's runner, so that all ranks of the replica execute the same steps. Not needed when the replica is one rank.
+/// this rank's runner, so that all ranks of the replica execute the same steps. Not needed when the replica is one
+/// rank.
 class LeaderRunner final : public Runner {
  public:
   /// Both outlive it.
@@ -29,8 +30,8 @@ class LeaderRunner final : public Runner {
   const RunnerLimits& limits() const override { return local_.limits(); }
   Ticket launch(const StepPlan& plan) override;
   StepResult collect(Ticket ticket) override { return local_.collect(ticket); }
-  /// Sends the plan that ends the followers' loops. Once, after the last step; nothing may be launched after it. Not done
-  /// by the destructor: a leader that leaves by an error ends the job another way.
+  /// Sends the plan that ends the followers' loops. Once, after the last step; nothing may be launched after it. Not
+  /// done by the destructor: a leader that leaves by an error ends the job another way.
   void stop();
 
  private:

@@ -8,8 +8,8 @@
 namespace tokenmill {
 namespace {
 
-constexpr double kGreedyBelow = 1e-5;       // smaller temperatures are greedy
-constexpr double kMinTemperature = 0.01;    // smallest temperature that is sampled with
+constexpr double kGreedyBelow = 1e-5;     // smaller temperatures are greedy
+constexpr double kMinTemperature = 0.01;  // smallest temperature that is sampled with
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
 
 bool between(double value, double low, double high) { return value >= low && value <= high; }  // false for NaN
@@ -51,9 +51,10 @@ std::optional<FieldError> check(const SamplingParams& params, int64_t vocab_size
   for (size_t i = 0; i < params.stop_token_ids.size(); ++i) {
     const int32_t id = params.stop_token_ids[i];
     if (id < 0 || id >= vocab_size) {
-      return FieldError{"stop_token_ids",
-                        fmt::format("stop_token_ids[{}] is {}; it must be between 0 and {}, the last id of the vocabulary",
-                                    i, id, vocab_size - 1)};
+      return FieldError{
+          "stop_token_ids",
+          fmt::format("stop_token_ids[{}] is {}; it must be between 0 and {}, the last id of the vocabulary", i, id,
+                      vocab_size - 1)};
     }
   }
   return std::nullopt;

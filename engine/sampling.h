@@ -37,9 +37,9 @@ std::optional<FieldError> check(const SamplingParams& params, int64_t vocab_size
 /// Applies greedy forcing and clamps (0 < t < 0.01 becomes 0.01). Call after check().
 SamplingParams normalized(SamplingParams params);
 
-/// Key of the random stream of sample `index` of a request. Two rounds of splitmix64's finalizer: for one index distinct
-/// random keys give distinct results, for one random key distinct indices do. Part of what a job's results depend on:
-/// never changed without changing the numerics' identity.
+/// Key of the random stream of sample `index` of a request. Two rounds of splitmix64's finalizer: for one index
+/// distinct random keys give distinct results, for one random key distinct indices do. Part of what a job's results
+/// depend on: never changed without changing the numerics' identity.
 uint64_t sample_key(uint64_t random_key, int index);
 
 /// What the device tables hold for a sequence. top_k of vocab_size or more becomes 0 (off). params: normalized.

@@ -32,26 +32,29 @@ Scheduler::Scheduler(const RunnerLimits& limits, const SchedulerOptions& options
 
 std::optional<FieldError> Scheduler::refusal(int64_t num_prompt_tokens, int64_t max_num_tokens) const {
   if (num_prompt_tokens >= limits_.max_model_len) {
-    return FieldError{"prompt", fmt::format("prompt has {} tokens; at most {} fit in --max-model-len {} with one token to "
-                                            "generate; shorten the prompt or raise --max-model-len",
-                                            num_prompt_tokens, limits_.max_model_len - 1, limits_.max_model_len)};
+    return FieldError{"prompt",
+                      fmt::format("prompt has {} tokens; at most {} fit in --max-model-len {} with one token to "
+                                  "generate; shorten the prompt or raise --max-model-len",
+                                  num_prompt_tokens, limits_.max_model_len - 1, limits_.max_model_len)};
   }
   if (!options_.enable_chunked_prefill && num_prompt_tokens > limits_.max_num_batched_tokens) {
-    return FieldError{"prompt", fmt::format("prompt has {} tokens; without chunked prefill at most --max-num-batched-tokens "
-                                            "{} are allowed; raise that or set --enable-chunked-prefill true",
-                                            num_prompt_tokens, limits_.max_num_batched_tokens)};
+    return FieldError{"prompt",
+                      fmt::format("prompt has {} tokens; without chunked prefill at most --max-num-batched-tokens "
+                                  "{} are allowed; raise that or set --enable-chunked-prefill true",
+                                  num_prompt_tokens, limits_.max_num_batched_tokens)};
   }
   for (int g = 0; g < blocks_.num_groups(); ++g) {
     const int64_t needed = blocks_.num_blocks_for(g, longest_kv(max_num_tokens));
     if (needed <= blocks_.num_blocks(g)) continue;
     const bool prompt_fits = blocks_.num_blocks_for(g, num_prompt_tokens) <= blocks_.num_blocks(g);
-    return FieldError{prompt_fits ? "max_tokens" : "prompt",
-                      fmt::format("prompt of {} tokens and up to {} new ones need {} KV blocks of {} tokens, there are {}; "
-                                  "{} or give the KV cache more memory (--gpu-memory-utilization, "
-                                  "--kv-cache-memory-bytes)",
-                                  num_prompt_tokens, max_num_tokens - num_prompt_tokens, needed,
-                                  limits_.kv_groups[static_cast<size_t>(g)].block_size, blocks_.num_blocks(g),
-                                  prompt_fits ? "lower max_tokens" : "shorten the prompt")};
+    return FieldError{
+        prompt_fits ? "max_tokens" : "prompt",
+        fmt::format("prompt of {} tokens and up to {} new ones need {} KV blocks of {} tokens, there are {}; "
+                    "{} or give the KV cache more memory (--gpu-memory-utilization, "
+                    "--kv-cache-memory-bytes)",
+                    num_prompt_tokens, max_num_tokens - num_prompt_tokens, needed,
+                    limits_.kv_groups[static_cast<size_t>(g)].block_size, blocks_.num_blocks(g),
+                    prompt_fits ? "lower max_tokens" : "shorten the prompt")};
   }
   return std::nullopt;
 }
@@ -185,9 +188,9 @@ std::span<const SequenceUpdate> Scheduler::update(const StepResult& result) {
     --sequence.num_steps_in_flight_;
     const StepResult::Slot* got = nullptr;
     if (entry.wants_logits) {
-      TM_ASSERT(next < result.slots.size() && result.slots[next].slot == entry.slot &&
-                    result.slots[next].tokens.size() == 1,
-                "step {} brings no token for slot {}", result.step_id, entry.slot);
+      TM_ASSERT(
+          next < result.slots.size() && result.slots[next].slot == entry.slot && result.slots[next].tokens.size() == 1,
+          "step {} brings no token for slot {}", result.step_id, entry.slot);
       got = &result.slots[next++];
     }
     if (sequence.status_ == SequenceStatus::kFinished) {

@@ -42,8 +42,9 @@ class Scheduler {
   /// Queues a sequence that is not refused; owns it from now on.
   void add(std::unique_ptr<Sequence> sequence);
 
-  /// Fills plan (reused between calls; its memory is kept) with the next step. Returns false when nothing can be computed
-  /// before a result comes back, or at all. Call only while num_steps_in_flight() < limits.max_steps_in_flight.
+  /// Fills plan (reused between calls; its memory is kept) with the next step. Returns false when nothing can be
+  /// computed before a result comes back, or at all. Call only while num_steps_in_flight() <
+  /// limits.max_steps_in_flight.
   bool schedule(StepPlan& plan);
   /// Sequences that entered a slot with the last plan; valid until the next schedule().
   std::span<Sequence* const> admitted() const { return admitted_; }

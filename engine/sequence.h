@@ -6,7 +6,8 @@
 
 namespace tokenmill {
 
-/// Block ids per KV group, in order of position: entry b of a group covers positions [b * block_size, (b+1) * block_size).
+/// Block ids per KV group, in order of position: entry b of a group covers positions [b * block_size, (b+1) *
+/// block_size).
 using BlockTables = std::vector<std::vector<int32_t>>;
 
 enum class SequenceStatus : uint8_t {
@@ -22,8 +23,8 @@ enum class SequenceStatus : uint8_t {
 /// Changed by the Scheduler only.
 class Sequence {
  public:
-  /// handle: the owner's word for it, given back with every result. max_num_tokens: prompt and generated tokens at most;
-  /// above the prompt's length.
+  /// handle: the owner's word for it, given back with every result. max_num_tokens: prompt and generated tokens at
+  /// most; above the prompt's length.
   Sequence(int64_t handle, std::vector<int32_t> prompt_token_ids, int64_t max_num_tokens, const SlotSampling& sampling);
 
   int64_t handle() const { return handle_; }

@@ -2,9 +2,9 @@
 //   u8 version | u8 flags (bit 0 dummy, bit 1 stop) | u64 step_id
 //   list<i32> finished | list<i32> preempted | list<list<i32>> fresh_blocks
 //   list{i32 group, list{i32 source, i32 destination}} copies
-//   list{i32 slot, list<i32> token_ids, f32 temperature, f32 top_p, f32 min_p, i32 top_k, u64 key, list<list<i32>> blocks}
-//   list{i32 slot, list<list<i32>> blocks} grown
-//   list{i32 slot, i64 start, i32 num_tokens, u8 source, list<i32> logits_rows} scheduled
+//   list{i32 slot, list<i32> token_ids, f32 temperature, f32 top_p, f32 min_p, i32 top_k, u64 key, list<list<i32>>
+//   blocks} list{i32 slot, list<list<i32>> blocks} grown list{i32 slot, i64 start, i32 num_tokens, u8 source, list<i32>
+//   logits_rows} scheduled
 // Every value has one encoding and no byte is left over, so equal plans have equal bytes and bytes that are accepted
 // are the bytes that serialize() would give.
 #include "engine/step_plan.h"
@@ -130,7 +130,8 @@ class Reader {
   // A count of items of at least min_bytes each: refused before anything is allocated for them.
   size_t count(const char* what, size_t min_bytes) {
     const size_t n = value<uint32_t>(what);
-    if (n > left() / min_bytes) fail(what, "counts {} items of at least {} bytes, {} bytes are left", n, min_bytes, left());
+    if (n > left() / min_bytes)
+      fail(what, "counts {} items of at least {} bytes, {} bytes are left", n, min_bytes, left());
     return n;
   }
   void ids(const char* what, std::vector<int32_t>& out) {
@@ -147,8 +148,8 @@ class Reader {
   template <typename... Args>
   [[noreturn]] void fail(const char* what, fmt::format_string<Args...> format, Args&&... args) const {
     throw Error(ErrorKind::kInternal,
-                "step plan of {} bytes is damaged: {} at byte {} {}; do all ranks run the same tokenmill?", bytes_.size(),
-                what, at_, fmt::format(format, std::forward<Args>(args)...));
+                "step plan of {} bytes is damaged: {} at byte {} {}; do all ranks run the same tokenmill?",
+                bytes_.size(), what, at_, fmt::format(format, std::forward<Args>(args)...));
   }
 
  private:
@@ -185,7 +186,8 @@ void read_scheduled(Reader& in, std::vector<ScheduledSlot>& out) {
     slot.start = in.value<int64_t>("scheduled.start");
     slot.num_tokens = in.value<int32_t>("scheduled.num_tokens");
     const auto source = in.value<uint8_t>("scheduled.source");
-    if (source > static_cast<uint8_t>(TokenSource::kLastSampled)) in.fail("scheduled.source", "is {}; 0 and 1 are known", source);
+    if (source > static_cast<uint8_t>(TokenSource::kLastSampled))
+      in.fail("scheduled.source", "is {}; 0 and 1 are known", source);
     slot.source = static_cast<TokenSource>(source);
     in.ids("scheduled.logits_rows", slot.logits_rows);
   }

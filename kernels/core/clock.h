@@ -3,8 +3,8 @@
 
 namespace tokenmill {
 
-/// Seconds on a monotonic clock with an arbitrary origin; only differences mean anything. Passed to whatever measures or
-/// waits, so that tests and simulations can turn the hands themselves.
+/// Seconds on a monotonic clock with an arbitrary origin; only differences mean anything. Passed to whatever measures
+/// or waits, so that tests and simulations can turn the hands themselves.
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -1,5 +1,5 @@
-// Thousands of small random jobs through the engine on the fake runner: every request must finish exactly once with what
-// one-at-a-time execution gives, and nothing may be left behind. The fake runner checks every plan.
+// Thousands of small random jobs through the engine on the fake runner: every request must finish exactly once with
+// what one-at-a-time execution gives, and nothing may be left behind. The fake runner checks every plan.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -42,7 +42,9 @@ struct Tally {
 class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
-  int64_t between(int64_t low, int64_t high) { return low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1)); }
+  int64_t between(int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(engine_() % static_cast<uint64_t>(high - low + 1));
+  }
   bool one_in(int64_t n) { return between(1, n) == 1; }
   template <typename T>
   const T& pick(const std::vector<T>& items) {
@@ -65,7 +67,8 @@ void make_limits(Random& random, Job& job) {
     const int64_t minimum = (limits.max_model_len - 1 + spec.block_size - 1) / spec.block_size;
     limits.kv_groups.push_back(spec);
     // From too small for the longest request to room for all.
-    limits.num_blocks.push_back(std::max<int64_t>(1, random.between(minimum / 2, random.one_in(2) ? minimum : minimum * 4)));
+    limits.num_blocks.push_back(
+        std::max<int64_t>(1, random.between(minimum / 2, random.one_in(2) ? minimum : minimum * 4)));
   }
   limits.max_num_seqs = random.between(1, 8);
   limits.max_num_batched_tokens = random.between(1, 64);
@@ -123,7 +126,8 @@ bool refused(const Job& job, const Request& request) {
   if (num_prompt_tokens == 0 || num_prompt_tokens >= limits.max_model_len) return true;
   if (request.prompt_token_ids.back() >= limits.vocab_size) return true;
   if (!job.options.enable_chunked_prefill && num_prompt_tokens > limits.max_num_batched_tokens) return true;
-  const int64_t longest = std::min(limits.max_model_len, num_prompt_tokens + request.sampling.max_tokens.value_or(1000)) - 1;
+  const int64_t longest =
+      std::min(limits.max_model_len, num_prompt_tokens + request.sampling.max_tokens.value_or(1000)) - 1;
   for (size_t g = 0; g < limits.kv_groups.size(); ++g) {
     if (longest > limits.num_blocks[g] * limits.kv_groups[g].block_size) return true;
   }

@@ -72,8 +72,8 @@ RequestOutput run_one(Engine& engine, Request request) {
 
 /// One request whose samples are scripted, through the tokenizer of the edge cases.
 RequestOutput run_scripted(const Ids& ids, const SamplingParams& sampling, const Ids& eos = {}) {
-  static const text::Tokenizer tokenizer = text::load_tokenizer_json(
-      io::parse_json_file(TM_TEST_DATA "/cases/tiny_bpe.json"), {}, "tiny_bpe.json");
+  static const text::Tokenizer tokenizer =
+      text::load_tokenizer_json(io::parse_json_file(TM_TEST_DATA "/cases/tiny_bpe.json"), {}, "tiny_bpe.json");
   ManualClock clock;
   ScriptedRunner runner(script(ids), clock);
   Engine engine(runner, &tokenizer, {.eos_token_ids = eos, .clock = &clock});
@@ -157,16 +157,22 @@ TEST_CASE("a request that can never run comes back with the field and the reason
     std::string field, message;
   };
   const std::vector<Case> cases = {
-      {{.request_id = 1, .prompt_token_ids = {}}, "prompt",
+      {{.request_id = 1, .prompt_token_ids = {}},
+       "prompt",
        "prompt has no tokens; generation needs at least one, and this tokenizer adds none"},
-      {{.request_id = 2, .prompt_token_ids = {5, 272}}, "prompt_token_ids",
+      {{.request_id = 2, .prompt_token_ids = {5, 272}},
+       "prompt_token_ids",
        "prompt_token_ids[1] is 272; it must be between 0 and 271, the last id of the vocabulary"},
-      {{.request_id = 3, .prompt_token_ids = {-1}}, "prompt_token_ids",
+      {{.request_id = 3, .prompt_token_ids = {-1}},
+       "prompt_token_ids",
        "prompt_token_ids[0] is -1; it must be between 0 and 271, the last id of the vocabulary"},
-      {{.request_id = 4, .prompt_token_ids = {5}, .sampling = {.stop = {"x"}}}, "stop",
+      {{.request_id = 4, .prompt_token_ids = {5}, .sampling = {.stop = {"x"}}},
+       "stop",
        "stop strings need text, and this job makes none; use stop_token_ids or turn detokenizing on"},
-      {{.request_id = 5, .prompt_token_ids = Ids(64, 5)}, "prompt",
-       "prompt has 64 tokens; at most 63 fit in --max-model-len 64 with one token to generate; shorten the prompt or raise "
+      {{.request_id = 5, .prompt_token_ids = Ids(64, 5)},
+       "prompt",
+       "prompt has 64 tokens; at most 63 fit in --max-model-len 64 with one token to generate; shorten the prompt or "
+       "raise "
        "--max-model-len"},
   };
   ManualClock clock;
@@ -212,7 +218,8 @@ TEST_CASE("64 slots are kept full while rows wait") {
   test::FakeRunner runner(model, limits);
   Engine engine(runner, nullptr, {.detokenize = false});
   for (int i = 0; i < 400; ++i) {
-    engine.submit({.request_id = i, .prompt_token_ids = Ids(static_cast<size_t>(1 + i % 30), i % 272),
+    engine.submit({.request_id = i,
+                   .prompt_token_ids = Ids(static_cast<size_t>(1 + i % 30), i % 272),
                    .sampling = {.max_tokens = 1 + i % 24}});
   }
   while (engine.num_unfinished() > 64) engine.step();

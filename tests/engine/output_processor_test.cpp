@@ -12,7 +12,8 @@ using Strings = std::vector<std::string>;
 using Ids = std::vector<int32_t>;
 
 /// Feeds ids 0, 1, 2, ... whose texts are `pieces` until the sequence ends.
-SequenceOutput run(const Strings& pieces, const SamplingParams& sampling, int64_t max_tokens = 100, const Ids& eos = {}) {
+SequenceOutput run(const Strings& pieces, const SamplingParams& sampling, int64_t max_tokens = 100,
+                   const Ids& eos = {}) {
   OutputProcessor processor(sampling, eos, max_tokens, std::make_unique<test::FakeDecoder>(pieces));
   for (int32_t id = 0; id < static_cast<int32_t>(pieces.size()); ++id) {
     if (processor.append({id, -0.5f, false})) return processor.take();

@@ -19,8 +19,11 @@ using Ids = std::vector<int32_t>;
 class RewindingJob {
  public:
   explicit RewindingJob(uint64_t seed)
-      : random_(seed), limits_(make_limits()), model_{limits_.kv_groups, limits_.vocab_size, seed, 0},
-        runner_(model_, limits_, /*allow_rewinds=*/true), scheduler_(limits_, {.enable_chunked_prefill = random_() % 3 != 0}) {}
+      : random_(seed),
+        limits_(make_limits()),
+        model_{limits_.kv_groups, limits_.vocab_size, seed, 0},
+        runner_(model_, limits_, /*allow_rewinds=*/true),
+        scheduler_(limits_, {.enable_chunked_prefill = random_() % 3 != 0}) {}
 
   void run() {
     add_sequences();

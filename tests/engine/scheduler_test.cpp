@@ -216,14 +216,17 @@ TEST_CASE("what can never run is refused with numbers and a way out") {
         "prompt: prompt has 256 tokens; at most 255 fit in --max-model-len 256 with one token to generate; shorten the "
         "prompt or raise --max-model-len");
   CHECK(refusal(33, 40) ==
-        "prompt: prompt has 33 tokens; without chunked prefill at most --max-num-batched-tokens 32 are allowed; raise that "
+        "prompt: prompt has 33 tokens; without chunked prefill at most --max-num-batched-tokens 32 are allowed; raise "
+        "that "
         "or set --enable-chunked-prefill true");
   CHECK(refusal(30, 50) ==
-        "max_tokens: prompt of 30 tokens and up to 20 new ones need 4 KV blocks of 16 tokens, there are 3; lower max_tokens "
+        "max_tokens: prompt of 30 tokens and up to 20 new ones need 4 KV blocks of 16 tokens, there are 3; lower "
+        "max_tokens "
         "or give the KV cache more memory (--gpu-memory-utilization, --kv-cache-memory-bytes)");
   const Scheduler chunked(limits, {});
   CHECK(chunked.refusal(49, 60)->message ==
-        "prompt of 49 tokens and up to 11 new ones need 4 KV blocks of 16 tokens, there are 3; shorten the prompt or give "
+        "prompt of 49 tokens and up to 11 new ones need 4 KV blocks of 16 tokens, there are 3; shorten the prompt or "
+        "give "
         "the KV cache more memory (--gpu-memory-utilization, --kv-cache-memory-bytes)");
 }
 
@@ -247,15 +250,16 @@ TEST_CASE("a rewound sequence goes on from what is left and drops what was on it
   CHECK(bench.collect().empty());
   CHECK(bench.collect().size() == 1);
   CHECK(sequence.token_ids() == tokens);  // the same history gives the same sample again
-  CHECK_THROWS_WITH_AS(bench.scheduler.rewind(sequence, 3), doctest::Contains("rewind by 3 of 2 generated tokens"), Error);
+  CHECK_THROWS_WITH_AS(bench.scheduler.rewind(sequence, 3), doctest::Contains("rewind by 3 of 2 generated tokens"),
+                       Error);
 }
 
 TEST_CASE("a result that is not the oldest step's, or lacks a slot, is caught") {
   Bench bench(small_limits());
   bench.add(0, 5, 8);
   CHECK(bench.launch());
-  CHECK_THROWS_WITH_AS(bench.scheduler.update({.step_id = 7}), doctest::Contains("result of step 7, oldest in flight 1"),
-                       Error);
+  CHECK_THROWS_WITH_AS(bench.scheduler.update({.step_id = 7}),
+                       doctest::Contains("result of step 7, oldest in flight 1"), Error);
   CHECK_THROWS_WITH_AS(bench.scheduler.update({.step_id = 1}), doctest::Contains("brings no token for slot 0"), Error);
 }
 

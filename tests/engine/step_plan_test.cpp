@@ -42,11 +42,12 @@ StepPlan random_plan(Random& random) {
     const SlotSampling sampling{0.5f, 0.25f, 0.125f, static_cast<int32_t>(random()), random()};
     plan.new_slots.push_back({static_cast<int32_t>(random()), random_ids(random, 5), sampling, random_lists(random)});
   }
-  for (size_t i = random() % 3; i > 0; --i) plan.grown.push_back({static_cast<int32_t>(random()), random_lists(random)});
+  for (size_t i = random() % 3; i > 0; --i)
+    plan.grown.push_back({static_cast<int32_t>(random()), random_lists(random)});
   for (size_t i = random() % 4; i > 0; --i) {
-    plan.scheduled.push_back({static_cast<int32_t>(random()), static_cast<int64_t>(random()),
-                              static_cast<int32_t>(random() % 100),
-                              random() % 2 == 0 ? TokenSource::kLiteral : TokenSource::kLastSampled, random_ids(random, 2)});
+    plan.scheduled.push_back(
+        {static_cast<int32_t>(random()), static_cast<int64_t>(random()), static_cast<int32_t>(random() % 100),
+         random() % 2 == 0 ? TokenSource::kLiteral : TokenSource::kLastSampled, random_ids(random, 2)});
   }
   return plan;
 }
@@ -109,7 +110,8 @@ TEST_CASE("mutated bytes are refused or are exactly the bytes of another plan") 
 
 TEST_CASE("a plan counts its tokens and its logits rows") {
   StepPlan plan;
-  plan.scheduled = {{0, 0, 5, TokenSource::kLiteral, {4}}, {3, 9, 1, TokenSource::kLastSampled, {0}}, {1, 0, 7, {}, {}}};
+  plan.scheduled = {
+      {0, 0, 5, TokenSource::kLiteral, {4}}, {3, 9, 1, TokenSource::kLastSampled, {0}}, {1, 0, 7, {}, {}}};
   CHECK(plan.num_tokens() == 13);
   CHECK(plan.num_logits_rows() == 2);
 }

@@ -8,8 +8,8 @@
 
 namespace tokenmill::test {
 
-/// Token id -> piece of text. A piece that ends in '~' is an unfinished character: the mark is held back and dropped when
-/// the next id completes it, and becomes '?' when nothing follows.
+/// Token id -> piece of text. A piece that ends in '~' is an unfinished character: the mark is held back and dropped
+/// when the next id completes it, and becomes '?' when nothing follows.
 class FakeDecoder final : public TokenDecoder {
  public:
   explicit FakeDecoder(std::vector<std::string> pieces) : pieces_(std::move(pieces)) {}

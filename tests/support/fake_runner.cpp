@@ -63,7 +63,8 @@ FakeRunner::FakeRunner(const FakeModel& model, const RunnerLimits& limits, bool 
 Ticket FakeRunner::launch(const StepPlan& plan) {
   require(num_steps_in_flight() < limits_.max_steps_in_flight, "step {} is one too many in flight", plan.step_id);
   require(plan.step_id > last_launched_step_, "step {} after step {}", plan.step_id, last_launched_step_);
-  require(plan.num_tokens() <= limits_.max_num_batched_tokens, "step {} has {} tokens", plan.step_id, plan.num_tokens());
+  require(plan.num_tokens() <= limits_.max_num_batched_tokens, "step {} has {} tokens", plan.step_id,
+          plan.num_tokens());
   require(plan.num_logits_rows() <= limits_.max_logits_rows, "step {} has {} logits rows", plan.step_id,
           plan.num_logits_rows());
   last_launched_step_ = plan.step_id;
@@ -154,8 +155,8 @@ void FakeRunner::compute(const ScheduledSlot& scheduled, const StepPlan& plan, S
   require(scheduled.start == slot.num_computed || (allow_rewinds_ && scheduled.start < slot.num_computed),
           "slot {} starts at {} and has computed {}", scheduled.slot, scheduled.start, slot.num_computed);
   const int64_t end = scheduled.start + scheduled.num_tokens;
-  require(end <= limits_.max_model_len && end <= static_cast<int64_t>(slot.tokens.size()), "slot {} computes up to {} of {}",
-          scheduled.slot, end, slot.tokens.size());
+  require(end <= limits_.max_model_len && end <= static_cast<int64_t>(slot.tokens.size()),
+          "slot {} computes up to {} of {}", scheduled.slot, end, slot.tokens.size());
   if (scheduled.source == TokenSource::kLastSampled) {
     require(scheduled.num_tokens == 1 && scheduled.start == slot.last_sampled_position,
             "slot {} takes its last sampled token for position {}, which is of position {}", scheduled.slot,
@@ -169,7 +170,8 @@ void FakeRunner::compute(const ScheduledSlot& scheduled, const StepPlan& plan, S
     for (int64_t p = scheduled.start; p < end; ++p) {
       const Token& token = slot.tokens[static_cast<size_t>(p)];
       require(scheduled.source == TokenSource::kLastSampled || token.sampled_in <= last_collected_step_,
-              "slot {}: the literal token {} comes out of step {}, not collected yet", scheduled.slot, p, token.sampled_in);
+              "slot {}: the literal token {} comes out of step {}, not collected yet", scheduled.slot, p,
+              token.sampled_in);
       Block& block = blocks_[g][static_cast<size_t>(slot.blocks[g][static_cast<size_t>(p / block_size)])];
       block.token_ids[static_cast<size_t>(p % block_size)] = token.id;
     }

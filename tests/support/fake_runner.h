@@ -23,9 +23,9 @@ struct FakeModel {
 };
 
 /// A Runner over FakeModel. It keeps its own paged store of token ids, writes through the block tables that the plans
-/// build and reads back through them, and throws std::logic_error on a plan that breaks a rule: limits, slots, positions
-/// that are not contiguous, literal tokens that nobody has collected, blocks out of range, of two owners, reused while a
-/// step in flight may read them, or reused without standing in fresh_blocks.
+/// build and reads back through them, and throws std::logic_error on a plan that breaks a rule: limits, slots,
+/// positions that are not contiguous, literal tokens that nobody has collected, blocks out of range, of two owners,
+/// reused while a step in flight may read them, or reused without standing in fresh_blocks.
 class FakeRunner : public Runner {
  public:
   /// limits.kv_groups and vocab_size must be the model's. allow_rewinds: a slot may go back to an earlier position.
