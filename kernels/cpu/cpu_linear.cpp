@@ -1,0 +1,255 @@
+#include "kernels/cpu/cpu_linear.h"
+
+#include <algorithm>
+
+#include "kernels/core/check.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/onednn_linear.h"
+
+namespace tokenmill::cpu {
+
+CpuLinear::CpuLinear(const LinearSpec& spec, std::string name)
+    : spec_(spec), rows_(spec.parts, spec.out_features, spec.in_features, std::move(name)) {}
+
+void CpuLinear::write(int part, int64_t byte_offset, std::span<const std::byte> bytes) {
+  rows_.write(part, byte_offset, bytes, [this](const WeightRows::Row& row) { pack_row(row.row, row.values.data()); });
+}
+
+void CpuLinear::finish() {
+  rows_.check_complete();
+  packed();
+}
+
+namespace {
+
+class PanelLinear final : public CpuLinear {
+ public:
+  PanelLinear(const LinearSpec& spec, std::span<std::byte> storage, Isa isa)
+      : CpuLinear(spec, "linear"), storage_(storage), kernels_(gemm_kernels(isa)) {}
+
+  void multiply(TensorView out, TensorView x, const LinearCall& call, LinearContext& context,
+                const ColumnHook& hook) const override {
+    GemmCall gemm{.a = nullptr, .lda = 0, .rows = x.rows(), .k_count = spec().in_features, .panels = storage_.data(),
+                  .weight_dtype = spec().compute_dtype, .columns = spec().out_features, .out = out, .bias = call.bias,
+                  .residual = call.residual};
+    prepare_rows(x, context, gemm);
+    const int64_t unit = std::max<int64_t>(1, hook.column_unit / kPanelWidth), panels = num_panels(gemm.columns);
+    const int64_t units = (panels + unit - 1) / unit;
+    context.team.run_sized(gemm.rows * gemm.k_count * panels, [&](int thread) {
+      float* scratch = context.thread_scratch[static_cast<size_t>(thread)].get(kGemmScratchFloats);
+      const auto range = context.team.share(units, thread);
+      if (hook.call == nullptr) {
+        kernels_.panels(gemm, range.begin * unit, std::min(range.end * unit, panels), scratch);
+        return;
+      }
+      for (int64_t u = range.begin; u < range.end; ++u) {
+        const int64_t begin = u * unit, end = std::min((u + 1) * unit, panels);
+        kernels_.panels(gemm, begin, end, scratch);
+        hook.call(hook.context, begin * kPanelWidth, std::min(end * kPanelWidth, gemm.columns));
+      }
+    });
+  }
+
+ private:
+  /// f32 rows are read where they are; bf16 rows, and rows whose stride would put all of a tile into one L1 set, are
+  /// copied to shared scratch once for all threads.
+  void prepare_rows(TensorView x, LinearContext& context, GemmCall& gemm) const {
+    const bool f32 = x.dtype() == DType::kF32;
+    if (f32 && x.row_stride() * 4 % 4096 != 0) {
+      gemm.a = x.as<float>();
+      gemm.lda = x.row_stride();
+      return;
+    }
+    gemm.lda = gemm.k_count + (gemm.k_count % 1024 == 0 ? 16 : 0);
+    float* a = context.shared_scratch.get(gemm.rows * gemm.lda);
+    gemm.a = a;
+    context.team.run_sized(gemm.rows * gemm.k_count / 8, [&](int thread) {
+      const auto range = context.team.share(gemm.rows, thread);
+      const int64_t count = range.end - range.begin;
+      if (!f32) {
+        kernels_.widen_rows(x.row<bf16>(range.begin), x.row_stride(), count, gemm.k_count, a + range.begin * gemm.lda,
+                            gemm.lda);
+        return;
+      }
+      for (int64_t r = range.begin; r < range.end; ++r) std::copy_n(x.row<float>(r), gemm.k_count, a + r * gemm.lda);
+    });
+  }
+
+  template <typename T>
+  void pack(int64_t row, const float* values) {
+    const int64_t k_count = spec().in_features;
+    T* panel = reinterpret_cast<T*>(storage_.data()) + row / kPanelWidth * panel_elements(k_count, spec().compute_dtype);
+    for (int64_t k = 0; k < k_count; ++k) {
+      T& element = panel[panel_index<T>(k, row % kPanelWidth)];
+      if constexpr (sizeof(T) == 2) {
+        element = to_bf16(values[k]);
+      } else {
+        element = values[k];
+      }
+    }
+  }
+
+  void pack_row(int64_t row, const float* values) override {
+    if (spec().compute_dtype == DType::kF32) {
+      pack<float>(row, values);
+    } else {
+      pack<bf16>(row, values);
+    }
+  }
+
+  /// The last panel's missing columns are computed and dropped: zeros keep that free of slow subnormals and NaN.
+  void packed() override {
+    const std::vector<float> zeros(static_cast<size_t>(spec().in_features), 0.0f);
+    const int64_t n = spec().out_features;
+    for (int64_t row = n; row < num_panels(n) * kPanelWidth; ++row) pack_row(row, zeros.data());
+  }
+
+  std::span<std::byte> storage_;
+  const GemmKernels& kernels_;
+};
+
+class CpuEmbedding final : public Embedding {
+ public:
+  CpuEmbedding(const LinearSpec& spec, std::span<std::byte> storage)
+      : spec_(spec), rows_(spec.parts, spec.out_features, spec.in_features, "embedding"), storage_(storage) {}
+  const LinearSpec& spec() const override { return spec_; }
+  int64_t granularity(int part) const override { return rows_.granularity(part); }
+  void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
+    rows_.write(part, byte_offset, bytes, [this](const WeightRows::Row& row) {
+      store_values(table().slice_rows(row.row, 1), 0, row.values);
+    });
+  }
+  void finish() override { rows_.check_complete(); }
+  TensorView table() const {
+    return TensorView(storage_.data(), spec_.compute_dtype, {spec_.out_features, spec_.in_features});
+  }
+  /// Elements [begin, begin + values.size()) of a contiguous tensor.
+  static void store_values(TensorView out, int64_t begin, std::span<const float> values) {
+    const auto count = static_cast<int64_t>(values.size());
+    for (int64_t i = 0; i < count; ++i) {
+      const float value = values[static_cast<size_t>(i)];
+      switch (out.dtype()) {
+        case DType::kF32: out.as<float>()[begin + i] = value; break;
+        case DType::kBF16: out.as<bf16>()[begin + i] = to_bf16(value); break;
+        case DType::kF16: out.as<f16>()[begin + i] = to_f16(value); break;
+        default: TM_ASSERT(false, "weights as {}", to_string(out.dtype()));
+      }
+    }
+  }
+
+ private:
+  LinearSpec spec_;
+  WeightRows rows_;
+  std::span<std::byte> storage_;
+};
+
+class VectorSink final : public WeightSink {
+ public:
+  VectorSink(TensorView out, const std::vector<LinearPart>& parts)
+      : out_(out), width_(row_width(parts)), rows_(parts, out.num_elements() / width_, width_, "vector") {
+    TM_ASSERT(out.contiguous(), "a vector sink into {} with row stride {}", out.describe(), out.row_stride());
+    TM_ASSERT(out.num_elements() % width_ == 0, "rows of {} into {}", width_, out.describe());
+  }
+  int64_t granularity(int part) const override { return rows_.granularity(part); }
+  void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
+    rows_.write(part, byte_offset, bytes, [this](const WeightRows::Row& row) {
+      CpuEmbedding::store_values(out_, row.row * width_, row.values);
+    });
+  }
+  void finish() override { rows_.check_complete(); }
+
+ private:
+  static int64_t row_width(const std::vector<LinearPart>& parts) {
+    TM_ASSERT(!parts.empty() && parts[0].col_end > parts[0].col_begin, "a vector of no parts");
+    return parts[0].col_end - parts[0].col_begin;
+  }
+  TensorView out_;
+  int64_t width_;
+  WeightRows rows_;
+};
+
+void check_storage(const char* what, const LinearSpec& spec, std::span<std::byte> storage, int64_t bytes) {
+  TM_ASSERT(static_cast<int64_t>(storage.size()) >= bytes && reinterpret_cast<uintptr_t>(storage.data()) % 64 == 0,
+            "{} [{}, {}] needs {} bytes aligned to 64, got {} at {}", what, spec.out_features, spec.in_features, bytes,
+            storage.size(), static_cast<const void*>(storage.data()));
+}
+
+bool use_onednn(Isa isa, DType dtype) {
+  return isa == Isa::kAvx512Bf16 || (isa == Isa::kAvx512 && dtype == DType::kF32);
+}
+
+}  // namespace
+
+int64_t panel_linear_bytes(const LinearSpec& spec) {
+  return num_panels(spec.out_features) * panel_elements(spec.in_features, spec.compute_dtype) *
+         dtype_size(spec.compute_dtype);
+}
+
+std::unique_ptr<CpuLinear> make_panel_linear(const LinearSpec& spec, std::span<std::byte> storage, Isa isa) {
+  check_storage("linear", spec, storage, panel_linear_bytes(spec));
+  return std::make_unique<PanelLinear>(spec, storage, isa);
+}
+
+int64_t CpuOps::linear_bytes(const LinearSpec& spec) {
+  if (use_onednn(isa_, spec.compute_dtype)) return onednn_linear_bytes(spec, *onednn_, team_.num_threads());
+  return panel_linear_bytes(spec);
+}
+
+int64_t CpuOps::embedding_bytes(const LinearSpec& spec) {
+  return spec.out_features * spec.in_features * dtype_size(spec.compute_dtype);
+}
+
+std::unique_ptr<Linear> CpuOps::make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
+  TM_ASSERT(supports(spec.compute_dtype) && spec.in_features > 0 && spec.out_features > 0, "linear [{}, {}] in {}",
+            spec.out_features, spec.in_features, to_string(spec.compute_dtype));
+  check_storage("linear", spec, storage, linear_bytes(spec));
+  if (use_onednn(isa_, spec.compute_dtype)) {
+    return make_onednn_linear(spec, storage, *onednn_, isa_, team_.num_threads());
+  }
+  return make_panel_linear(spec, storage, isa_);
+}
+
+std::unique_ptr<Embedding> CpuOps::make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
+  TM_ASSERT(supports(spec.compute_dtype) && spec.in_features > 0 && spec.out_features > 0, "embedding [{}, {}] in {}",
+            spec.out_features, spec.in_features, to_string(spec.compute_dtype));
+  check_storage("embedding", spec, storage, embedding_bytes(spec));
+  return std::make_unique<CpuEmbedding>(spec, storage);
+}
+
+std::unique_ptr<WeightSink> CpuOps::make_vector_sink(TensorView out, const std::vector<LinearPart>& parts) {
+  return std::make_unique<VectorSink>(out, parts);
+}
+
+void CpuOps::do_linear(TensorView out, TensorView x, const Linear& weights, const LinearCall& call) {
+  const auto* own = dynamic_cast<const CpuLinear*>(&weights);
+  TM_ASSERT(own != nullptr, "a linear of another device");
+  stream_.submit([=, this] {
+    LinearContext context{team_, thread_scratch_, shared_scratch_};
+    own->multiply(out, x, call, context, ColumnHook{});
+  });
+}
+
+void CpuOps::do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token) {
+  const auto* own = dynamic_cast<const CpuEmbedding*>(&table);
+  TM_ASSERT(own != nullptr, "an embedding of another device");
+  stream_.submit([=, this] {
+    const TensorView rows = own->table();
+    const int64_t element = dtype_size(out.dtype()), row_bytes = rows.cols() * element;
+    team_.run_sized(out.num_elements() / 16, [&](int thread) {
+      const auto range = team_.share(out.rows(), thread);
+      for (int64_t t = range.begin; t < range.end; ++t) {
+        int64_t id = token_ids.as<int32_t>()[t];
+        if (id < 0) id = -1 - id < last_token.cols() ? last_token.as<int32_t>()[-1 - id] : -1;
+        auto* to = static_cast<std::byte*>(out.data()) + t * out.row_stride() * element;
+        if (id >= 0 && id < rows.rows()) {
+          std::copy_n(static_cast<const std::byte*>(rows.data()) + id * row_bytes, row_bytes, to);
+        } else {
+          std::fill_n(to, row_bytes, std::byte{0});
+        }
+      }
+    });
+  });
+}
+
+}  // namespace tokenmill::cpu

@@ -1,0 +1,19 @@
+#pragma once
+#include <cstdint>
+
+namespace tokenmill::cpu {
+
+/// Filters of one row's candidates, applied in this order; see Ops::pick.
+struct RowFilter {
+  float min_p = 0;    ///< 0: off
+  int32_t top_k = 0;  ///< 0 or less: off
+  float top_p = 1;    ///< 1 or more: off
+  bool active() const { return min_p > 0 || top_k > 0 || top_p < 1; }
+};
+
+/// Sets the weights of removed ids to 0; at least the most likely id stays. scaled[i] = (logit - max) / temperature <= 0,
+/// weight[i] = exp(scaled[i]). candidates: room for n ids.
+/// Work: two passes over the ids and a sort of the one histogram bucket that a border falls into.
+void apply_filter(const RowFilter& filter, const float* scaled, float* weight, int64_t n, int32_t* candidates);
+
+}  // namespace tokenmill::cpu

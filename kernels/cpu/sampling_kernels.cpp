@@ -1,0 +1,87 @@
+// The vector loops of lm_head_tiles and pick. Sums over a tile run in an order that depends on the tile alone.
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/sampling_kernels.cpp"
+#include "hwy/foreach_target.h"
+#include "kernels/cpu/sampling_kernels.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/target.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace tokenmill::cpu::HWY_NAMESPACE {
+namespace {
+
+/// Elements [i, i + kLanes) of count; lanes past the end are `fill`.
+HWY_INLINE VecF load_or(const float* p, int64_t i, int64_t count, VecF fill) {
+  if (i + kLanes <= count) return load(p + i);
+  const auto inside = hn::FirstN(TagF{}, static_cast<size_t>(count - i));
+  return hn::IfThenElse(inside, load_n(p + i, count - i), fill);
+}
+
+HWY_INLINE float sum_exp(const float* logits, int64_t count, float max, float temperature, bool divide) {
+  const VecF minus_infinity = set(-__builtin_inff()), top = set(max), t = set(temperature);
+  VecF sums[2] = {zero(), zero()};
+  for (int64_t i = 0; i < count; i += 2 * kLanes) {
+    for (int j = 0; j < 2; ++j) {
+      const int64_t at = i + j * kLanes;
+      if (at >= count) break;
+      VecF x = hn::Sub(load_or(logits, at, count, minus_infinity), top);
+      if (divide) x = hn::Div(x, t);
+      sums[j] = hn::Add(sums[j], exp(x));
+    }
+  }
+  return sum_lanes(hn::Add(sums[0], sums[1]));
+}
+
+TilePartials tile_partials(const float* logits, int64_t count, float temperature) {
+  const TagF f;
+  TilePartials out{};
+  VecF top = set(-__builtin_inff()), probe = zero();
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const VecF x = load_or(logits, i, count, set(logits[0]));
+    top = hn::Max(top, x);
+    probe = hn::MulAdd(x, zero(), probe);  // 0 for finite x, NaN else
+  }
+  out.max = max_lanes(top);
+  out.non_finite = sum_lanes(probe) == 0.0f ? 0 : 1;
+  if (out.non_finite != 0) return out;
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const VecF x = load_or(logits, i, count, set(-__builtin_inff()));
+    const intptr_t lane = hn::FindFirstTrue(f, hn::Eq(x, set(out.max)));
+    if (lane >= 0) {
+      out.argmax = static_cast<int32_t>(i + lane);
+      break;
+    }
+  }
+  out.sum_exp = sum_exp(logits, count, out.max, 1.0f, false);
+  out.sum_exp_t = temperature == 1.0f ? out.sum_exp : sum_exp(logits, count, out.max, temperature, true);
+  return out;
+}
+
+void weights(const float* logits, int64_t count, float max, float temperature, float* scaled, float* weight) {
+  const VecF top = set(max), t = set(temperature);
+  for (int64_t i = 0; i < count; i += kLanes) {
+    const VecF y = hn::Div(hn::Sub(load_or(logits, i, count, top), top), t);
+    const VecF w = exp(y);
+    if (i + kLanes <= count) {
+      if (scaled != nullptr) store(y, scaled + i);
+      store(w, weight + i);
+    } else {
+      if (scaled != nullptr) store_n(y, scaled + i, count - i);
+      store_n(w, weight + i, count - i);
+    }
+  }
+}
+
+}  // namespace
+
+extern const SamplingKernels kSampling;
+const SamplingKernels kSampling = {tile_partials, weights};
+
+}  // namespace tokenmill::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace tokenmill::cpu {
+const SamplingKernels& sampling_kernels(Isa isa) { return TM_CPU_TABLE(kSampling, isa); }
+}  // namespace tokenmill::cpu
+#endif
