@@ -8,7 +8,7 @@
 namespace tokenmill::jobs {
 
 struct MergeOptions {
-  int64_t window_rows = int64_t{1} << 18;   ///< rows sorted at a time; 40 bytes each
+  int64_t window_rows = int64_t{1} << 17;   ///< rows sorted at a time; 40 bytes each
   int64_t cache_bytes = int64_t{8} << 20;   ///< of part files held to save reads
 };
 

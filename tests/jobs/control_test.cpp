@@ -1,0 +1,79 @@
+#include "jobs/control.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <ctime>
+#include <mutex>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "parallel/mpi.h"
+
+namespace tokenmill::jobs {
+namespace {
+
+parallel::FatalPolicy policy() {
+  return {.exit_code = [](ErrorKind) { return 1; }, .print = [](const Error& e) { std::fprintf(stderr, "%s\n", e.what()); }};
+}
+
+TEST_CASE("all ranks pull until nothing is left: every row once, nobody without work") {
+  parallel::MpiSession session(policy());
+  const parallel::Comm& world = session.world();
+  for (const int64_t rows : {0, 1, 3, 1000}) {
+    std::string mine;
+    int64_t finished = 0;
+    std::vector<ReplicaStatus> last;
+    {
+      ControlOptions options{.status_s = 0.01, .progress_s = 0.02};
+      options.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double) { last = statuses; };
+      std::vector<RowRange> todo;
+      if (rows > 0) todo.push_back({0, rows});
+      Control control(session, options, todo, 16);
+      while (const auto range = control.pull()) {
+        for (int64_t row = range->begin; row < range->end; ++row) mine += std::to_string(row) + " ";
+        std::this_thread::sleep_for(std::chrono::microseconds(200 * (world.rank() + 1)));
+        finished += range->size();
+        control.publish({.rows_finished = finished, .rows_failed = world.rank()});
+      }
+      control.finish();
+    }
+    std::vector<int64_t> seen;
+    for (const std::string& text : parallel::gather_bytes(world, mine))
+      for (size_t at = 0; at < text.size(); at = text.find(' ', at) + 1) seen.push_back(std::stoll(text.substr(at)));
+    std::sort(seen.begin(), seen.end());
+    std::vector<int64_t> expected(static_cast<size_t>(rows));
+    std::iota(expected.begin(), expected.end(), 0);
+    CHECK(seen == expected);
+    if (rows == 1000) CHECK(finished > 0);
+    if (world.rank() == 0) {  // the last call knows everyone's final status
+      REQUIRE(static_cast<int>(last.size()) == world.size());
+      int64_t sum = 0;
+      for (const ReplicaStatus& status : last) sum += status.rows_finished;
+      CHECK(sum == rows);
+      if (finished > 0) CHECK(last[0].rows_failed == 0);
+      if (rows == 1000)
+        for (int rank = 0; rank < world.size(); ++rank) CHECK(last[static_cast<size_t>(rank)].rows_failed == rank);
+    }
+  }
+}
+
+TEST_CASE("an idle control thread costs next to nothing") {
+  parallel::MpiSession session(policy());
+  Control control(session, {}, {{0, 100}}, 16);
+  REQUIRE(control.pull());
+  timespec before{}, after{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+  const double cpu_s = static_cast<double>(after.tv_sec - before.tv_sec) +
+                       static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
+  CHECK(cpu_s < 0.05);
+  parallel::agree(session.world(), std::nullopt);
+  control.finish();
+}
+
+}  // namespace
+}  // namespace tokenmill::jobs

@@ -1,0 +1,111 @@
+#include "jobs/journal/ledger.h"
+
+#include <doctest/doctest.h>
+
+#include <string>
+#include <vector>
+
+#include "io/file.h"
+#include "kernels/core/error.h"
+#include "support/temp_dir.h"
+
+namespace tokenmill::jobs {
+namespace {
+
+LedgerEntry entry(int64_t i) {
+  return {.row = i * 7, .offset = i * 100, .length = 100, .record_digest = ~static_cast<uint64_t>(i),
+          .row_digest = static_cast<uint64_t>(i) << 40, .failed = i % 3 == 0};
+}
+
+std::string write_ledger(const test::TempDir& dir, int64_t count) {
+  LedgerWriter writer(dir / "x.ledger");
+  for (int64_t i = 0; i < count; ++i) {
+    writer.append(entry(i));
+    if (i % 1000 == 999) writer.flush();
+  }
+  writer.close();
+  return io::read_file(dir / "x.ledger", 1 << 30);
+}
+
+TEST_CASE("entries come back as they were appended") {
+  const test::TempDir dir;
+  const std::string bytes = write_ledger(dir, 5000);
+  CHECK(bytes.size() == 64 + 5000 * 48);
+  CHECK(bytes.substr(0, 8) == "TMLEDGER");
+  const LedgerReader reader(dir / "x.ledger");
+  REQUIRE(reader.num_entries() == 5000);
+  CHECK(reader.torn_bytes() == 0);
+  std::vector<LedgerEntry> entries(4900);
+  reader.read(50, entries);
+  for (int64_t i = 0; i < 4900; ++i) CHECK(entries[static_cast<size_t>(i)] == entry(i + 50));
+}
+
+TEST_CASE("a ledger cut at any byte counts its whole entries and knows the rest as torn") {
+  const test::TempDir dir;
+  const std::string bytes = write_ledger(dir, 4);
+  for (size_t size = 0; size <= bytes.size(); ++size) {
+    CAPTURE(size);
+    const LedgerReader reader(dir.write("cut.ledger", bytes.substr(0, size)));
+    const int64_t whole = size < 64 ? 0 : (static_cast<int64_t>(size) - 64) / 48;
+    CHECK(reader.num_entries() == whole);
+    CHECK(reader.torn_bytes() == (size < 64 ? static_cast<int64_t>(size) : (static_cast<int64_t>(size) - 64) % 48));
+  }
+}
+
+TEST_CASE("bad entries at the end are torn, also blocks of zeros") {
+  const test::TempDir dir;
+  std::string bytes = write_ledger(dir, 10);
+  bytes[64 + 9 * 48 + 5] ^= 1;
+  CHECK(LedgerReader(dir.write("a.ledger", bytes)).num_entries() == 9);
+  bytes += std::string(480, '\0');
+  const LedgerReader reader(dir.write("b.ledger", bytes));
+  CHECK(reader.num_entries() == 9);
+  CHECK(reader.torn_bytes() == 48 + 480);
+}
+
+TEST_CASE("any flipped bit before the last entry is damage that names its entry") {
+  const test::TempDir dir;
+  const std::string bytes = write_ledger(dir, 3);
+  for (size_t at = 64; at < 64 + 2 * 48; ++at) {
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
+    const LedgerReader reader(dir.write("bad.ledger", damaged));
+    std::vector<LedgerEntry> entries(3);
+    const std::string expected = "entry " + std::to_string((at - 64) / 48) + " of 3 is damaged";
+    CHECK_THROWS_WITH_AS(reader.read(0, entries), doctest::Contains(expected.c_str()), Error);
+  }
+}
+
+TEST_CASE("an entry in another's place is damage") {
+  const test::TempDir dir;
+  std::string bytes = write_ledger(dir, 3);
+  bytes.replace(64, 48, bytes.substr(64 + 48, 48));
+  std::vector<LedgerEntry> entries(3);
+  CHECK_THROWS_WITH_AS(LedgerReader(dir.write("moved.ledger", bytes)).read(0, entries), doctest::Contains("entry 0 of 3"),
+                       Error);
+}
+
+TEST_CASE("a damaged header, another version and another kind of file are told apart") {
+  const test::TempDir dir;
+  std::string bytes = write_ledger(dir, 3);
+  std::string other = bytes;
+  other[0] = 'X';
+  CHECK_THROWS_WITH_AS(LedgerReader(dir.write("1", other)), doctest::Contains("is not a ledger"), Error);
+  other = bytes;
+  other[30] = 1;
+  CHECK_THROWS_WITH_AS(LedgerReader(dir.write("2", other)), doctest::Contains("header is damaged"), Error);
+  other = bytes;
+  other[8] = 2;  // the version, with a checksum that fits
+  const uint64_t checksum = digest(std::string_view(other).substr(0, 56));
+  other.replace(56, 8, reinterpret_cast<const char*>(&checksum), 8);
+  CHECK_THROWS_WITH_AS(LedgerReader(dir.write("3", other)), doctest::Contains("version 2"), Error);
+}
+
+TEST_CASE("a ledger is never written over an existing one") {
+  const test::TempDir dir;
+  write_ledger(dir, 1);
+  CHECK_THROWS_AS(LedgerWriter(dir / "x.ledger"), Error);
+}
+
+}  // namespace
+}  // namespace tokenmill::jobs

@@ -1,0 +1,82 @@
+#include "jobs/report.h"
+
+#include <doctest/doctest.h>
+#include <yaml-cpp/yaml.h>
+
+#include <limits>
+
+#include "io/file.h"
+#include "support/temp_dir.h"
+
+namespace tokenmill::jobs {
+namespace {
+
+JobOutcome outcome() {
+  JobOutcome o{.rows = 10, .failed = 2, .index_s = 0.5, .run_s = 4, .merge_s = 0.25, .elapsed_s = 5};
+  for (int rank = 0; rank < 2; ++rank) {
+    ReplicaReport replica{.rank = rank, .host = "node1", .run_s = rank == 0 ? 4.0 : 3.0};
+    replica.status = {.rows_finished = 5, .rows_failed = rank * 2, .busy_s = rank == 0 ? 3.0 : 1.0};
+    replica.status.stats.generation_tokens = 50;
+    replica.status.stats.steps = 4;
+    replica.status.stats.sum_running = 10;
+    replica.status.stats.kv_usage_peak = 0.5 + rank * 0.1;
+    o.replicas.push_back(replica);
+  }
+  return o;
+}
+
+TEST_CASE("totals, imbalance and tail are computed over the replicas") {
+  const JobOutcome o = outcome();
+  CHECK(o.totals().generation_tokens == 100);
+  CHECK(o.totals().kv_usage_peak == doctest::Approx(0.6));
+  CHECK(o.dp_imbalance() == doctest::Approx(1.5));
+  CHECK(o.tail_s() == doctest::Approx(1));
+  CHECK(JobOutcome{}.dp_imbalance() == 0);
+  CHECK(JobOutcome{}.tail_s() == 0);
+}
+
+TEST_CASE("run.yaml keeps the order and the types of what it is given") {
+  const test::TempDir dir;
+  write_run_report(dir / "run.yaml",
+                   {{"versions", {{"tokenmill", std::string("1.10")}, {"mpi", std::string("Open MPI \"v4\"\n")}}},
+                    {"configuration",
+                     {{"id", std::string("0123")},
+                      {"flag", std::string("true")},
+                      {"really", true},
+                      {"seed", std::numeric_limits<int64_t>::max()},
+                      {"temperature", 0.7},
+                      {"stop", std::vector<std::string>{"a: b", "no", ""}}}}},
+                   {"in: put.jsonl"}, outcome());
+  const std::string text = io::read_file(dir / "run.yaml", 1 << 20);
+  CHECK(text.find("tokenmill: \"1.10\"") != std::string::npos);
+  CHECK(text.find("flag: \"true\"") != std::string::npos);
+  CHECK(text.find("versions:") < text.find("configuration:"));
+  CHECK(text.find("configuration:") < text.find("throughput:"));
+  const YAML::Node root = YAML::Load(text);
+  CHECK(root["versions"]["mpi"].as<std::string>() == "Open MPI \"v4\"\n");
+  CHECK(root["configuration"]["id"].as<std::string>() == "0123");
+  CHECK(root["configuration"]["really"].as<bool>());
+  CHECK(root["configuration"]["seed"].as<int64_t>() == std::numeric_limits<int64_t>::max());
+  CHECK(root["configuration"]["temperature"].as<double>() == 0.7);
+  CHECK(root["configuration"]["stop"].as<std::vector<std::string>>() == std::vector<std::string>{"a: b", "no", ""});
+  CHECK(root["inputs"][0].as<std::string>() == "in: put.jsonl");
+  CHECK(root["rows"]["succeeded"].as<int>() == 8);
+  CHECK(root["throughput"]["generation_tokens_per_second"].as<double>() == doctest::Approx(25));
+  CHECK(root["seconds"]["tail"].as<double>() == doctest::Approx(1));
+  REQUIRE(root["replicas"].size() == 2);
+  CHECK(root["replicas"][0]["mean_running"].as<double>() == doctest::Approx(2.5));
+  CHECK(root["replicas"][1]["rank"].as<int>() == 1);
+  CHECK(root["replicas"][1]["host"].as<std::string>() == "node1");
+}
+
+TEST_CASE("a job that took no time has no infinite rates") {
+  const test::TempDir dir;
+  write_run_report(dir / "run.yaml", {}, {}, JobOutcome{.rows = 0, .replicas = {ReplicaReport{}}});
+  const std::string text = io::read_file(dir / "run.yaml", 1 << 20);
+  CHECK(text.find("nan") == std::string::npos);
+  CHECK(text.find("inf") == std::string::npos);
+  CHECK_NOTHROW(YAML::Load(text));
+}
+
+}  // namespace
+}  // namespace tokenmill::jobs
