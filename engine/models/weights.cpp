@@ -99,9 +99,12 @@ void WeightBuilder::vector(TensorView& target, const std::vector<std::string>& n
   for (size_t i = 0; i < names.size(); ++i) {
     const WeightSource& source = catalog_.at(names[i]);
     LinearPart p = part(source, 1, sizes[i]);
-    if (p.row_order != RowOrder::kAsIs) {  // a q or k bias: its elements are the rows
-      p = {source.format, sizes[i], 1, 0, sizes[i], 0, 1, source.row_order, source.head_dim};
+    if (weight_format_info(source.format).block_elements != 1) {
+      throw Error(ErrorKind::kConfig, "{}: tensor {} has type {}; norms and biases must be F32, F16 or BF16", source.file,
+                  source.stored_name, weight_format_info(source.format).name);
     }
+    // As a column: parts of different sizes stack, and the elements of a q or k bias are its rows.
+    p = {source.format, sizes[i], 1, 0, sizes[i], 0, 1, source.row_order, source.head_dim};
     item.spec.parts.push_back(p);
     item.sources.push_back(&source);
   }
@@ -111,6 +114,7 @@ void WeightBuilder::vector(TensorView& target, const std::vector<std::string>& n
 
 WeightPlan WeightBuilder::place(std::span<std::byte> storage) {
   TM_ASSERT(static_cast<int64_t>(storage.size()) >= num_bytes_);
+  const bool is_host = ops_.device().kind == DeviceKind::kCpu;
   WeightPlan plan;
   int64_t offset = 0;
   for (Item& item : items_) {
@@ -127,9 +131,9 @@ WeightPlan WeightBuilder::place(std::span<std::byte> storage) {
         sink = item.embedding->get();
         break;
       case Item::Kind::kVector:
-        *item.vector = TensorView(own.data(), compute_dtype_, {item.spec.in_features},
-                                  ops_.device().kind == DeviceKind::kCpu);
-        vector_sinks_.push_back(ops_.make_vector_sink(*item.vector, item.spec.parts));
+        *item.vector = TensorView(own.data(), compute_dtype_, {item.spec.in_features}, is_host);
+        vector_sinks_.push_back(ops_.make_vector_sink(
+            TensorView(own.data(), compute_dtype_, {item.spec.in_features, 1}, is_host), item.spec.parts));
         sink = vector_sinks_.back().get();
         break;
     }

@@ -1,6 +1,7 @@
 // Token for token and logit for logit against stored results of the transformers library (tests/data/README.md).
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
