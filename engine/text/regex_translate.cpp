@@ -5,6 +5,7 @@
 #include <pcre2.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "engine/text/regex.h"
 #include "kernels/core/error.h"
@@ -47,7 +48,13 @@ class Translator {
         case '[': bracket(); break;
         case '(': group(); break;
         case '{': braces(); break;
-        default: out_ += next();
+        case ')':
+          if (caseless_.size() > 1) caseless_.pop_back();
+          out_ += next();
+          break;
+        default:
+          check_caseless_literal();
+          out_ += next();
       }
     }
     return std::move(out_);
@@ -64,6 +71,19 @@ class Translator {
                 "{}: the pattern \"{}\" holds {} at byte {}, which tokenmill does not support; rewrite it with literals, "
                 "[...], \\p{{...}}, \\s \\S \\d \\D \\w, groups, look-around and quantifiers",
                 where_, in_, what, at_);
+  }
+
+  bool caseless() const { return caseless_.back(); }
+
+  /// Without case Oniguruma also matches one letter for two ("ss" for U+00DF, "fi" for U+FB01); PCRE2 does not.
+  void check_caseless_literal() const {
+    if (!caseless()) return;
+    if (static_cast<unsigned char>(peek()) >= 0x80) refuse("a letter beyond ASCII under (?i)");
+    const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
+    const std::string pair{lower(peek()), lower(peek(1))};
+    for (const std::string_view folded : {"ss", "ff", "fi", "fl", "st"}) {
+      if (pair == folded) refuse("\"" + pair + "\", which is also a single letter, under (?i)");
+    }
   }
 
   /// \p{...} or \P{...}, at the backslash.
@@ -98,7 +118,7 @@ class Translator {
       case 'x': hex_escape(); return true;
       case 'u': {
         if (!is_hex(peek(2)) || !is_hex(peek(3)) || !is_hex(peek(4)) || !is_hex(peek(5))) refuse("\\u without four hex digits");
-        out_.append("\\x{").append(in_.substr(at_ + 2, 4)) += '}';
+        append_code(in_.substr(at_ + 2, 4));
         at_ += 6;
         return true;
       }
@@ -108,6 +128,7 @@ class Translator {
       default: break;
     }
     if (is_letter(c) || is_digit(c)) return false;
+    if (static_cast<unsigned char>(c) >= 0x80 && caseless()) refuse("a letter beyond ASCII under (?i)");
     if (static_cast<unsigned char>(c) < 0x80) out_ += '\\';  // a character beyond ASCII stands for itself
     out_ += c;
     at_ += 2;
@@ -120,7 +141,7 @@ class Translator {
       if (close == std::string_view::npos) refuse("\\x{ without its closing brace");
       const auto digits = in_.substr(at_ + 3, close - at_ - 3);
       if (digits.empty() || !std::all_of(digits.begin(), digits.end(), is_hex)) refuse("\\x{} without hex digits");
-      out_.append("\\x{").append(digits) += '}';
+      append_code(digits);
       at_ = close + 1;
       return;
     }
@@ -128,8 +149,15 @@ class Translator {
     while (count < 2 && is_hex(peek(2 + count))) ++count;
     const auto digits = in_.substr(at_ + 2, count);
     if (count == 0 || (count == 2 && digits[0] >= '8')) refuse("\\x with a raw byte");
-    out_.append("\\x{").append(digits) += '}';
+    append_code(digits);
     at_ += 2 + count;
+  }
+
+  void append_code(std::string_view digits) {
+    if (caseless() && digits.find_first_not_of('0') != std::string_view::npos && digits.size() > 2) {
+      refuse("a character beyond ASCII under (?i)");
+    }
+    out_.append("\\x{").append(digits) += '}';
   }
 
   /// At a backslash outside of [...].
@@ -171,12 +199,19 @@ class Translator {
     if (starts_with("(*")) refuse("a group that begins with *");
     if (!starts_with("(?")) {
       out_ += next();
+      caseless_.push_back(caseless());
       return;
     }
     for (const std::string_view opening : {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)", "(?-i:", "(?-i)"}) {
       if (starts_with(opening)) {
         out_ += opening;
         at_ += opening.size();
+        const bool now = opening.starts_with("(?i") || (caseless() && !opening.starts_with("(?-i"));
+        if (opening.ends_with(")")) {
+          caseless_.back() = now;  // until the group that holds it ends
+        } else {
+          caseless_.push_back(now);
+        }
         return;
       }
     }
@@ -235,6 +270,7 @@ class Translator {
         open_range = !literal;
         after_set = false;
       } else {
+        if (caseless() && static_cast<unsigned char>(c) >= 0x80) refuse("a letter beyond ASCII in a class under (?i)");
         out_ += next();
         open_range = after_set = false;
       }
@@ -248,12 +284,18 @@ class Translator {
     const char c = peek(1);
     std::string_view set;
     switch (c) {
-      case 'p': case 'P': property(); return true;
+      case 'p': case 'P':
+        if (caseless()) refuse("a property in a class under (?i)");
+        property();
+        return true;
       case 's': set = kSpace; break;
       case 'S': set = kNotSpace; break;
       case 'd': set = "\\p{Nd}"; break;
       case 'D': set = "\\P{Nd}"; break;
-      case 'w': set = kWord; break;
+      case 'w':
+        if (caseless()) refuse("\\w in a class under (?i)");
+        set = kWord;
+        break;
       case 'h': set = kHex; break;
       case 'b': out_ += "\\x08"; at_ += 2; return false;
       default: break;
@@ -271,6 +313,7 @@ class Translator {
   std::string_view where_;
   size_t at_ = 0;
   std::string out_;
+  std::vector<bool> caseless_{false};  // one per open group, and the whole pattern
 };
 
 }  // namespace
