@@ -13,7 +13,7 @@ namespace tokenmill::text {
 struct AddedToken {
   std::string content;
   int32_t id = 0;
-  bool special = false;      ///< a control token: skipped when decoding so, and found only when special tokens are parsed
+  bool special = false;  ///< a control token: skipped when decoding so, and found only when special tokens are parsed
   bool normalized = false;   ///< looked for in the normalized text (and its content is normalized too)
   bool lstrip = false;       ///< swallows white space on its left
   bool rstrip = false;       ///< swallows white space on its right
@@ -32,8 +32,8 @@ class AddedTokenMatcher {
   explicit AddedTokenMatcher(std::vector<AddedToken> tokens = {});
 
   bool empty() const { return tokens_.empty(); }
-  /// Cuts text (valid UTF-8) into ordinary text and tokens, left to right; no section is empty; those of tokens that swallow
-  /// white space may overlap. Special tokens are passed over as text unless parse_special.
+  /// Cuts text (valid UTF-8) into ordinary text and tokens, left to right; no section is empty; those of tokens that
+  /// swallow white space may overlap. Special tokens are passed over as text unless parse_special.
   void cut(std::string_view text, bool parse_special, std::vector<Section>& out) const;
 
  private:

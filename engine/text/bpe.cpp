@@ -1,11 +1,11 @@
 #include "engine/text/bpe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
-
-#include <fmt/format.h>
 
 #include "engine/text/byte_level.h"
 #include "engine/text/unicode.h"
@@ -37,7 +37,8 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Merge>& merges, cons
 
   for (int byte = 0; byte < 256; ++byte) {
     const auto i = static_cast<size_t>(byte);
-    byte_ids_[i] = vocabulary_.find(options_.byte_level ? byte_characters()[i] : fmt::format("<0x{:02X}>", byte)).value_or(-1);
+    byte_ids_[i] =
+        vocabulary_.find(options_.byte_level ? byte_characters()[i] : fmt::format("<0x{:02X}>", byte)).value_or(-1);
   }
   if (options_.byte_level && options_.ignore_merges) {
     std::vector<int32_t> ids;
@@ -51,10 +52,11 @@ BpeModel::BpeModel(Vocabulary vocabulary, const std::vector<Merge>& merges, cons
     pieces_.reserve(ids.size());
     for (size_t i = 0; i < ids.size(); ++i) pieces_.try_emplace(piece_bytes_[i], ids[i]);
   }
-  cut_before_mark_ = !options_.byte_level && vocabulary_.find(kMark).has_value() &&
-                     std::none_of(merges.begin(), merges.end(), [&](const Merge& m) {
-                       return vocabulary_.token(m.right).starts_with(kMark) && !vocabulary_.token(m.left).ends_with(kMark);
-                     });
+  cut_before_mark_ =
+      !options_.byte_level && vocabulary_.find(kMark).has_value() &&
+      std::none_of(merges.begin(), merges.end(), [&](const Merge& m) {
+        return vocabulary_.token(m.right).starts_with(kMark) && !vocabulary_.token(m.left).ends_with(kMark);
+      });
 }
 
 void BpeModel::insert_merge(const Merge& merge) {
@@ -165,13 +167,15 @@ void BpeModel::merge_short(BpeWorkspace& w) const {
   };
   for (size_t i = 0; i < n; ++i) look_up(i);
   while (n > 1) {
-    const auto best = static_cast<size_t>(std::min_element(w.ranks.begin(), w.ranks.begin() + static_cast<ptrdiff_t>(n)) -
-                                          w.ranks.begin());
+    const auto best = static_cast<size_t>(
+        std::min_element(w.ranks.begin(), w.ranks.begin() + static_cast<ptrdiff_t>(n)) - w.ranks.begin());
     if (w.ranks[best] == kNoRank) break;
     w.ids[best] = w.results[best];
     --n;
     const size_t moved = n - best - 1;
-    const auto close_gap = [&](auto* values) { std::memmove(values + best + 1, values + best + 2, moved * sizeof(*values)); };
+    const auto close_gap = [&](auto* values) {
+      std::memmove(values + best + 1, values + best + 2, moved * sizeof(*values));
+    };
     close_gap(w.ids.data());
     close_gap(w.ranks.data());
     close_gap(w.results.data());

@@ -20,10 +20,10 @@ struct Merge {
 };
 
 struct BpeOptions {
-  bool byte_level = false;     ///< pieces are cut into bytes, spelled by byte_characters() in the vocabulary
-  bool ignore_merges = false;  ///< a piece that is in the vocabulary is that token, whatever the merges say
-  bool byte_fallback = false;  ///< a character outside the vocabulary becomes its bytes' tokens <0x00>..<0xFF>
-  bool fuse_unk = false;       ///< neighbouring unknown characters are one unknown token
+  bool byte_level = false;        ///< pieces are cut into bytes, spelled by byte_characters() in the vocabulary
+  bool ignore_merges = false;     ///< a piece that is in the vocabulary is that token, whatever the merges say
+  bool byte_fallback = false;     ///< a character outside the vocabulary becomes its bytes' tokens <0x00>..<0xFF>
+  bool fuse_unk = false;          ///< neighbouring unknown characters are one unknown token
   std::optional<int32_t> unk_id;  ///< none: unknown characters vanish
 };
 
@@ -79,8 +79,8 @@ class BpeModel {
   BpeOptions options_;
   std::vector<MergeSlot> merges_;  // open addressing, a power of two
   size_t merge_mask_ = 0;
-  std::array<int32_t, 256> byte_ids_{};      // id of the byte's character (byte_level) or of <0xNN>; -1 when absent
-  std::vector<std::string> piece_bytes_;     // what the keys of pieces_ point into
+  std::array<int32_t, 256> byte_ids_{};   // id of the byte's character (byte_level) or of <0xNN>; -1 when absent
+  std::vector<std::string> piece_bytes_;  // what the keys of pieces_ point into
   std::unordered_map<std::string_view, int32_t> pieces_;  // raw bytes -> id, for byte_level with ignore_merges
   bool cut_before_mark_ = false;  // no token has U+2581 behind another character: words can be cut there
 };

@@ -19,7 +19,8 @@ bool is_incomplete(std::string_view bytes, const io::Utf8Step& step) {
   return bytes.size() < wanted;
 }
 
-/// Moves what is decided from the front of held into text. An invalid part becomes one U+FFFD, or one for each of its bytes.
+/// Moves what is decided from the front of held into text. An invalid part becomes one U+FFFD, or one for each of its
+/// bytes.
 void release_characters(std::string& held, bool one_per_byte, std::string& text) {
   std::string_view rest = held;
   while (!rest.empty()) {
@@ -38,7 +39,10 @@ void release_characters(std::string& held, bool one_per_byte, std::string& text)
 /// The byte of a token spelled <0xNN>.
 std::optional<char> byte_of(std::string_view token) {
   const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
   };
   if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
   const int high = digit(token[3]);
@@ -140,8 +144,10 @@ struct Feed {
 
 void Decoder::add(Step step, std::string_view where) {
   const auto refuse = [&](const char* what) {
-    throw Error(ErrorKind::kInput, "{}: decoder {} stands behind ByteLevel, ByteFallback or Fuse, where tokenmill cannot run it "
-                "token by token; it must come before them", where, what);
+    throw Error(ErrorKind::kInput,
+                "{}: decoder {} stands behind ByteLevel, ByteFallback or Fuse, where tokenmill cannot run it "
+                "token by token; it must come before them",
+                where, what);
   };
   if (chunked_ && std::holds_alternative<ByteLevel>(step)) refuse("ByteLevel");
   if (chunked_ && std::holds_alternative<ByteFallback>(step)) refuse("ByteFallback");

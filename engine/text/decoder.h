@@ -9,15 +9,15 @@
 
 namespace tokenmill::text {
 
-/// Turns the spellings of tokens into text, one token at a time: a chain of steps, each of which may hold back what a later
-/// token can still change. Immutable; what is held back lives in a State per text.
+/// Turns the spellings of tokens into text, one token at a time: a chain of steps, each of which may hold back what a
+/// later token can still change. Immutable; what is held back lives in a State per text.
 class Decoder {
  public:
   /// GPT-2's characters back to bytes, bytes to text; what is no UTF-8 becomes one U+FFFD per maximal invalid part.
   struct ByteLevel {};
-  /// Tokens <0x00>..<0xFF> are bytes, characters of a run of them are released as they complete; each byte of the run that
-  /// belongs to no character becomes one U+FFFD, as SentencePiece does it. (The tokenizers package turns the whole run into
-  /// U+FFFD, its good characters too, which no text released earlier could follow.)
+  /// Tokens <0x00>..<0xFF> are bytes, characters of a run of them are released as they complete; each byte of the run
+  /// that belongs to no character becomes one U+FFFD, as SentencePiece does it. (The tokenizers package turns the whole
+  /// run into U+FFFD, its good characters too, which no text released earlier could follow.)
   struct ByteFallback {};
   /// All tokens become one for the steps behind.
   struct Fuse {};
@@ -37,10 +37,10 @@ class Decoder {
   using Step = std::variant<ByteLevel, ByteFallback, Fuse, Strip, Metaspace, Join, Replacement>;
 
   struct StepState {
-    std::string held;    ///< bytes (ByteLevel, ByteFallback) or trailing characters (Strip) kept for the next token
-    size_t stripped = 0; ///< Strip: characters cut off the front of the current token
-    bool front = true;   ///< Strip: still at the front of the current token
-    int64_t tokens = 0;  ///< tokens begun so far
+    std::string held;     ///< bytes (ByteLevel, ByteFallback) or trailing characters (Strip) kept for the next token
+    size_t stripped = 0;  ///< Strip: characters cut off the front of the current token
+    bool front = true;    ///< Strip: still at the front of the current token
+    int64_t tokens = 0;   ///< tokens begun so far
   };
   using State = std::vector<StepState>;
 

@@ -41,7 +41,8 @@ int64_t integer_value(const io::JsonValue& value, int64_t limit, std::string_vie
   return value.as_int64();
 }
 
-const std::vector<io::JsonValue>& array_field(const io::JsonValue& json, std::string_view name, std::string_view where) {
+const std::vector<io::JsonValue>& array_field(const io::JsonValue& json, std::string_view name,
+                                              std::string_view where) {
   const io::JsonValue& value = required_field(json, name, where);
   if (!value.is_array()) {
     throw Error(ErrorKind::kInput, "{}: field \"{}\" must be an array, found {}", where, name, value.kind_name());

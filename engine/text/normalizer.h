@@ -28,8 +28,13 @@ class Replacement {
 /// What happens to the text between added tokens before it is split: a sequence of steps. Immutable, thread-safe.
 class Normalizer {
  public:
-  struct Prepend { std::string text; };  ///< in front of a text that is not empty
-  struct Strip { bool left; bool right; };  ///< white space
+  struct Prepend {
+    std::string text;
+  };  ///< in front of a text that is not empty
+  struct Strip {
+    bool left;
+    bool right;
+  };  ///< white space
   struct Lowercase {};
   struct StripAccents {};  ///< drops marks (category M*)
   using Step = std::variant<UnicodeForm, Prepend, Strip, Lowercase, StripAccents, Replacement>;

@@ -12,8 +12,8 @@ struct Section {
   bool is_match;
 };
 
-/// Appends the pieces that the behavior makes of matches and gaps, which cover the text from left to right. Empty pieces
-/// are dropped. (A match that follows another match starts a piece of its own under the two merging behaviors.)
+/// Appends the pieces that the behavior makes of matches and gaps, which cover the text from left to right. Empty
+/// pieces are dropped. (A match that follows another match starts a piece of its own under the two merging behaviors.)
 void merge_sections(std::vector<Section>& sections, SplitBehavior behavior, std::vector<Span>& out) {
   const auto emit = [&out](Span span) {
     if (span.begin != span.end) out.push_back(span);
@@ -29,7 +29,8 @@ void merge_sections(std::vector<Section>& sections, SplitBehavior behavior, std:
   std::vector<Span> merged;
   bool previous_match = false;
   for (const Section& s : sections) {
-    const bool joins = behavior == SplitBehavior::kContiguous ? s.is_match == previous_match : s.is_match && !previous_match;
+    const bool joins =
+        behavior == SplitBehavior::kContiguous ? s.is_match == previous_match : s.is_match && !previous_match;
     if (joins && !merged.empty()) {
       merged.back().begin = std::min(merged.back().begin, s.span.begin);
       merged.back().end = std::max(merged.back().end, s.span.end);
@@ -66,7 +67,8 @@ std::vector<Span> split_all(const std::string& text, const std::vector<Span>& pi
   std::vector<Section> sections;
   for (const Span& piece : pieces) {
     const std::string_view view = std::string_view(text).substr(piece.begin, piece.end - piece.begin);
-    split_piece(piece, behavior, invert, [&](auto&& visit) { matches_of(view, visit); }, sections, out);
+    split_piece(
+        piece, behavior, invert, [&](auto&& visit) { matches_of(view, visit); }, sections, out);
   }
   return out;
 }
@@ -114,11 +116,12 @@ void apply_step(const PreTokenizer::Metaspace& step, std::string& text, std::vec
     }
   });
   if (!step.split) return;
-  pieces = split_all(text, pieces, SplitBehavior::kMergedWithNext, /*invert=*/false, [&](std::string_view view, auto&& visit) {
-    for (size_t at = view.find(mark); at != std::string_view::npos; at = view.find(mark, at + mark.size())) {
-      visit(Span{at, at + mark.size()});
-    }
-  });
+  pieces = split_all(
+      text, pieces, SplitBehavior::kMergedWithNext, /*invert=*/false, [&](std::string_view view, auto&& visit) {
+        for (size_t at = view.find(mark); at != std::string_view::npos; at = view.find(mark, at + mark.size())) {
+          visit(Span{at, at + mark.size()});
+        }
+      });
 }
 
 void apply_step(const PreTokenizer::PrefixSpace&, std::string& text, std::vector<Span>& pieces, bool) {

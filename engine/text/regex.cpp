@@ -61,12 +61,12 @@ Regex::Regex(std::string_view pattern, std::string_view where) : pattern_(patter
   int error = 0;
   PCRE2_SIZE offset = 0;
   auto code = std::make_shared<Code>();
-  code->code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                             PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
-                             context.get());
+  code->code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
   if (code->code == nullptr) {
-    throw Error(ErrorKind::kInput, "{}: PCRE2 cannot compile the pattern \"{}\" (as \"{}\"): {} at byte {}", where, pattern,
-                translated, pcre2_message(error), offset);
+    throw Error(ErrorKind::kInput, "{}: PCRE2 cannot compile the pattern \"{}\" (as \"{}\"): {} at byte {}", where,
+                pattern, translated, pcre2_message(error), offset);
   }
   code->jit = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
   code_ = std::move(code);
@@ -76,12 +76,12 @@ std::optional<Span> Regex::find(std::string_view text, size_t from) const {
   MatchWorkspace& workspace = MatchWorkspace::of_this_thread();
   const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data() != nullptr ? text.data() : "");
   const auto match = code_->jit ? &pcre2_jit_match : &pcre2_match;
-  const int result = match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, workspace.data(),
-                           workspace.context());
+  const int result =
+      match(code_->code, subject, text.size(), from, PCRE2_NO_UTF_CHECK, workspace.data(), workspace.context());
   if (result == PCRE2_ERROR_NOMATCH) return std::nullopt;
   if (result < 0) {
-    throw Error(ErrorKind::kInput, "the tokenizer's pattern \"{}\" fails on a text of {} bytes at byte {}: {}", pattern_,
-                text.size(), from, pcre2_message(result));
+    throw Error(ErrorKind::kInput, "the tokenizer's pattern \"{}\" fails on a text of {} bytes at byte {}: {}",
+                pattern_, text.size(), from, pcre2_message(result));
   }
   const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(workspace.data());
   // \K is refused, so a match cannot end before it begins; without progress the caller would loop.

@@ -15,8 +15,8 @@ struct Span {
 };
 
 /// A compiled split pattern. Patterns are written in the dialect of tokenizer.json (Oniguruma, Ruby syntax); they are
-/// translated to PCRE2, and a construct that would mean something else there is refused by name. Immutable; copies share
-/// the compiled code; safe to use from several threads.
+/// translated to PCRE2, and a construct that would mean something else there is refused by name. Immutable; copies
+/// share the compiled code; safe to use from several threads.
 class Regex {
  public:
   /// Throws Error(kInput) that starts with `where`, quotes the pattern and names what is not supported.

@@ -1,6 +1,6 @@
 // From the dialect of tokenizer.json (Oniguruma, Ruby syntax) to PCRE2's. Copied: literals, groups, alternatives,
-// quantifiers, look-around. Rewritten: \s \w \d \h \b (their sets differ), \p{Script} (PCRE2 would take script extensions),
-// \uHHHH, {,n}. Refused: everything that would compile to another meaning.
+// quantifiers, look-around. Rewritten: \s \w \d \h \b (their sets differ), \p{Script} (PCRE2 would take script
+// extensions), \uHHHH, {,n}. Refused: everything that would compile to another meaning.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -13,7 +13,8 @@
 namespace tokenmill::text {
 namespace {
 
-// PCRE2's \s also matches U+180E under UCP; its \w lacks marks and connectors. Oniguruma's \w has six numbers of Latin-1.
+// PCRE2's \s also matches U+180E under UCP; its \w lacks marks and connectors. Oniguruma's \w has six numbers of
+// Latin-1.
 constexpr std::string_view kSpace =
     R"(\x09-\x0D\x20\x85\xA0\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
 constexpr std::string_view kNotSpace =
@@ -44,10 +45,18 @@ class Translator {
   std::string run() {
     while (!at_end()) {
       switch (peek()) {
-        case '\\': escape(); break;
-        case '[': bracket(); break;
-        case '(': group(); break;
-        case '{': braces(); break;
+        case '\\':
+          escape();
+          break;
+        case '[':
+          bracket();
+          break;
+        case '(':
+          group();
+          break;
+        case '{':
+          braces();
+          break;
         case ')':
           if (caseless_.size() > 1) caseless_.pop_back();
           out_ += next();
@@ -67,10 +76,11 @@ class Translator {
   bool starts_with(std::string_view text) const { return in_.substr(at_).starts_with(text); }
 
   [[noreturn]] void refuse(std::string_view what) const {
-    throw Error(ErrorKind::kInput,
-                "{}: the pattern \"{}\" holds {} at byte {}, which tokenmill does not support; rewrite it with literals, "
-                "[...], \\p{{...}}, \\s \\S \\d \\D \\w, groups, look-around and quantifiers",
-                where_, in_, what, at_);
+    throw Error(
+        ErrorKind::kInput,
+        "{}: the pattern \"{}\" holds {} at byte {}, which tokenmill does not support; rewrite it with literals, "
+        "[...], \\p{{...}}, \\s \\S \\d \\D \\w, groups, look-around and quantifiers",
+        where_, in_, what, at_);
   }
 
   bool caseless() const { return caseless_.back(); }
@@ -97,7 +107,8 @@ class Translator {
       negated = !negated;
       name.remove_prefix(1);
     }
-    const bool plain = !name.empty() && std::all_of(name.begin(), name.end(), [](char c) { return is_letter(c) || c == '_'; });
+    const bool plain =
+        !name.empty() && std::all_of(name.begin(), name.end(), [](char c) { return is_letter(c) || c == '_'; });
     if (!plain) refuse("a property that is not a plain name");
     out_ += negated ? "\\P{" : "\\p{";
     if (name.size() > 2 && is_script(name)) out_ += "sc:";
@@ -109,15 +120,26 @@ class Translator {
   bool shared_escape() {
     const char c = peek(1);
     switch (c) {
-      case 'n': case 'r': case 't': case 'f': case 'a': case 'e':
+      case 'n':
+      case 'r':
+      case 't':
+      case 'f':
+      case 'a':
+      case 'e':
         out_ += '\\';
         out_ += c;
         at_ += 2;
         return true;
-      case 'v': out_ += "\\x0B"; at_ += 2; return true;  // a vertical tab; PCRE2's \v is a set
-      case 'x': hex_escape(); return true;
+      case 'v':
+        out_ += "\\x0B";
+        at_ += 2;
+        return true;  // a vertical tab; PCRE2's \v is a set
+      case 'x':
+        hex_escape();
+        return true;
       case 'u': {
-        if (!is_hex(peek(2)) || !is_hex(peek(3)) || !is_hex(peek(4)) || !is_hex(peek(5))) refuse("\\u without four hex digits");
+        if (!is_hex(peek(2)) || !is_hex(peek(3)) || !is_hex(peek(4)) || !is_hex(peek(5)))
+          refuse("\\u without four hex digits");
         append_code(in_.substr(at_ + 2, 4));
         at_ += 6;
         return true;
@@ -125,7 +147,8 @@ class Translator {
       case '\0':
         if (at_end(1)) refuse("a backslash at the end");
         [[fallthrough]];
-      default: break;
+      default:
+        break;
     }
     if (is_letter(c) || is_digit(c)) return false;
     if (static_cast<unsigned char>(c) >= 0x80 && caseless()) refuse("a letter beyond ASCII under (?i)");
@@ -167,19 +190,44 @@ class Translator {
     const std::string word = "[" + std::string(kWord) + "]";
     std::string set;
     switch (c) {
-      case 's': set = "[" + std::string(kSpace) + "]"; break;
-      case 'S': set = "[^" + std::string(kSpace) + "]"; break;
-      case 'd': set = "\\p{Nd}"; break;
-      case 'D': set = "\\P{Nd}"; break;
-      case 'w': set = word; break;
-      case 'W': set = "[^" + std::string(kWord) + "]"; break;
-      case 'h': set = "[" + std::string(kHex) + "]"; break;
-      case 'b': set = "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))"; break;
-      case 'B': set = "(?:(?<=" + word + ")(?=" + word + ")|(?<!" + word + ")(?!" + word + "))"; break;
-      case 'A': set = "\\A"; break;
-      case 'z': set = "\\z"; break;
-      case 'Z': set = "\\Z"; break;
-      default: break;
+      case 's':
+        set = "[" + std::string(kSpace) + "]";
+        break;
+      case 'S':
+        set = "[^" + std::string(kSpace) + "]";
+        break;
+      case 'd':
+        set = "\\p{Nd}";
+        break;
+      case 'D':
+        set = "\\P{Nd}";
+        break;
+      case 'w':
+        set = word;
+        break;
+      case 'W':
+        set = "[^" + std::string(kWord) + "]";
+        break;
+      case 'h':
+        set = "[" + std::string(kHex) + "]";
+        break;
+      case 'b':
+        set = "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))";
+        break;
+      case 'B':
+        set = "(?:(?<=" + word + ")(?=" + word + ")|(?<!" + word + ")(?!" + word + "))";
+        break;
+      case 'A':
+        set = "\\A";
+        break;
+      case 'z':
+        set = "\\z";
+        break;
+      case 'Z':
+        set = "\\Z";
+        break;
+      default:
+        break;
     }
     if (!set.empty()) {
       out_ += set;
@@ -202,7 +250,8 @@ class Translator {
       caseless_.push_back(caseless());
       return;
     }
-    for (const std::string_view opening : {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)", "(?-i:", "(?-i)"}) {
+    for (const std::string_view opening :
+         {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?i)", "(?-i:", "(?-i)"}) {
       if (starts_with(opening)) {
         out_ += opening;
         at_ += opening.size();
@@ -284,21 +333,36 @@ class Translator {
     const char c = peek(1);
     std::string_view set;
     switch (c) {
-      case 'p': case 'P':
+      case 'p':
+      case 'P':
         if (caseless()) refuse("a property in a class under (?i)");
         property();
         return true;
-      case 's': set = kSpace; break;
-      case 'S': set = kNotSpace; break;
-      case 'd': set = "\\p{Nd}"; break;
-      case 'D': set = "\\P{Nd}"; break;
+      case 's':
+        set = kSpace;
+        break;
+      case 'S':
+        set = kNotSpace;
+        break;
+      case 'd':
+        set = "\\p{Nd}";
+        break;
+      case 'D':
+        set = "\\P{Nd}";
+        break;
       case 'w':
         if (caseless()) refuse("\\w in a class under (?i)");
         set = kWord;
         break;
-      case 'h': set = kHex; break;
-      case 'b': out_ += "\\x08"; at_ += 2; return false;
-      default: break;
+      case 'h':
+        set = kHex;
+        break;
+      case 'b':
+        out_ += "\\x08";
+        at_ += 2;
+        return false;
+      default:
+        break;
     }
     if (!set.empty()) {
       out_ += set;

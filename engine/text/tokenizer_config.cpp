@@ -1,9 +1,9 @@
 #include "engine/text/tokenizer_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <charconv>
-
-#include <fmt/format.h>
 
 #include "engine/text/json_fields.h"
 #include "engine/text/tokenizer_json.h"

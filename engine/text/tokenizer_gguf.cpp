@@ -1,10 +1,10 @@
 #include "engine/text/tokenizer_gguf.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include <fmt/format.h>
 
 #include "engine/text/tokenizer_parts.h"
 #include "engine/text/unicode.h"
@@ -24,8 +24,8 @@ constexpr size_t kMaxPieceBytes = 4096;  // every split of a piece is looked up:
 void check_lengths(const GgufVocabulary& v, std::string_view where) {
   const auto check = [&](size_t size, const char* name) {
     if (size != v.tokens.size()) {
-      throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.{} has {} entries, tokenizer.ggml.tokens {}", where, name, size,
-                  v.tokens.size());
+      throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.{} has {} entries, tokenizer.ggml.tokens {}", where, name,
+                  size, v.tokens.size());
     }
   };
   if (v.tokens.empty()) throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.tokens is empty", where);
@@ -37,7 +37,8 @@ std::optional<int32_t> checked_id(const std::optional<int64_t>& id, const GgufVo
                                   std::string_view where) {
   if (!id) return std::nullopt;
   if (*id < 0 || *id >= static_cast<int64_t>(v.tokens.size())) {
-    throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.{} is {}; ids run from 0 to {}", where, name, *id, v.tokens.size() - 1);
+    throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.{} is {}; ids run from 0 to {}", where, name, *id,
+                v.tokens.size() - 1);
   }
   return static_cast<int32_t>(*id);
 }
@@ -81,10 +82,13 @@ std::vector<Merge> listed_merges(const GgufVocabulary& v, const Vocabulary& voca
     const size_t space = text.find(' ', 1);  // a left half never is empty
     const auto left = vocabulary.find(text.substr(0, space));
     const auto right = space == std::string_view::npos ? std::nullopt : vocabulary.find(text.substr(space + 1));
-    const auto result = left && right ? vocabulary.find(vocabulary.token(*left) + vocabulary.token(*right)) : std::nullopt;
+    const auto result =
+        left && right ? vocabulary.find(vocabulary.token(*left) + vocabulary.token(*right)) : std::nullopt;
     if (!result) {
-      throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.merges[{}] is \"{}\"; allowed: \"left right\" of tokens whose join is a "
-                  "token", where, i, text);
+      throw Error(ErrorKind::kInput,
+                  "{}: tokenizer.ggml.merges[{}] is \"{}\"; allowed: \"left right\" of tokens whose join is a "
+                  "token",
+                  where, i, text);
     }
     merges.push_back({*left, *right, static_cast<uint32_t>(i), *result});
   }
@@ -96,16 +100,16 @@ bool is_piece(const GgufVocabulary& v, size_t id) {
   return type != GgufVocabulary::kControl && type != GgufVocabulary::kUnknown && type != GgufVocabulary::kByte;
 }
 
-/// SentencePiece merges whatever neighbours form the piece with the best score: as pairs, every split of every piece whose
-/// halves are pieces, ranked by the score of the whole.
+/// SentencePiece merges whatever neighbours form the piece with the best score: as pairs, every split of every piece
+/// whose halves are pieces, ranked by the score of the whole.
 std::vector<Merge> scored_merges(const GgufVocabulary& v, const Vocabulary& vocabulary, std::string_view where) {
   std::vector<size_t> order;
   for (size_t id = 0; id < v.tokens.size(); ++id) {
     if (std::isnan(v.scores[id])) throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.scores[{}] is NaN", where, id);
     if (!is_piece(v, id)) continue;
     if (v.tokens[id].size() > kMaxPieceBytes) {
-      throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.tokens[{}] has {} bytes; at most {}", where, id, v.tokens[id].size(),
-                  kMaxPieceBytes);
+      throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.tokens[{}] has {} bytes; at most {}", where, id,
+                  v.tokens[id].size(), kMaxPieceBytes);
     }
     order.push_back(id);
   }
@@ -202,8 +206,10 @@ TokenizerParts sentencepiece_parts(const GgufVocabulary& v, std::string_view whe
 
 Tokenizer load_tokenizer_gguf(GgufVocabulary v, std::string_view where) {
   if (v.model != "gpt2" && v.model != "llama") {
-    throw Error(ErrorKind::kInput, "{}: tokenizer.ggml.model is \"{}\"; supported: gpt2 (byte-level BPE), llama (SentencePiece "
-                "BPE)", where, v.model);
+    throw Error(ErrorKind::kInput,
+                "{}: tokenizer.ggml.model is \"{}\"; supported: gpt2 (byte-level BPE), llama (SentencePiece "
+                "BPE)",
+                where, v.model);
   }
   check_lengths(v, where);
   TokenizerParts parts = v.model == "gpt2" ? byte_level_parts(v, where) : sentencepiece_parts(v, where);
@@ -212,11 +218,15 @@ Tokenizer load_tokenizer_gguf(GgufVocabulary v, std::string_view where) {
   parts.pad_id = checked_id(v.pad_id, v, "padding_token_id", where);
   parts.unk_id = checked_id(v.unk_id, v, "unknown_token_id", where);
   if (v.add_bos.value_or(v.model == "llama" || is_llama3(v.pre))) {
-    if (!parts.bos_id) throw Error(ErrorKind::kInput, "{}: a BOS token is to be added, but tokenizer.ggml.bos_token_id is missing", where);
+    if (!parts.bos_id)
+      throw Error(ErrorKind::kInput, "{}: a BOS token is to be added, but tokenizer.ggml.bos_token_id is missing",
+                  where);
     parts.before.push_back(*parts.bos_id);
   }
   if (v.add_eos.value_or(false)) {
-    if (!parts.eos_id) throw Error(ErrorKind::kInput, "{}: an EOS token is to be added, but tokenizer.ggml.eos_token_id is missing", where);
+    if (!parts.eos_id)
+      throw Error(ErrorKind::kInput, "{}: an EOS token is to be added, but tokenizer.ggml.eos_token_id is missing",
+                  where);
     parts.after.push_back(*parts.eos_id);
   }
   return Tokenizer(std::move(parts));

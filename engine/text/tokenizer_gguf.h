@@ -14,12 +14,12 @@ struct GgufVocabulary {
   /// Values of tokenizer.ggml.token_type.
   enum TokenType : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
 
-  std::string model;                ///< "gpt2" (byte-level BPE) or "llama" (SentencePiece BPE)
-  std::string pre;                  ///< split pattern of "gpt2" models; "llama" models have none
-  std::vector<std::string> tokens;  ///< by id
-  std::vector<float> scores;        ///< by id; "llama" models merge by them
-  std::vector<int32_t> token_types; ///< by id; empty: all normal
-  std::vector<std::string> merges;  ///< "left right", best first; "gpt2" models
+  std::string model;                 ///< "gpt2" (byte-level BPE) or "llama" (SentencePiece BPE)
+  std::string pre;                   ///< split pattern of "gpt2" models; "llama" models have none
+  std::vector<std::string> tokens;   ///< by id
+  std::vector<float> scores;         ///< by id; "llama" models merge by them
+  std::vector<int32_t> token_types;  ///< by id; empty: all normal
+  std::vector<std::string> merges;   ///< "left right", best first; "gpt2" models
   std::optional<int64_t> bos_id;
   std::optional<int64_t> eos_id;
   std::optional<int64_t> unk_id;

@@ -1,8 +1,8 @@
 #include "engine/text/tokenizer_json.h"
 
-#include <algorithm>
-
 #include <fmt/format.h>
+
+#include <algorithm>
 
 #include "engine/text/byte_level.h"
 #include "engine/text/json_fields.h"
@@ -36,7 +36,8 @@ std::pair<std::string_view, std::string_view> parse_pair(const JsonValue& json, 
     if (space != std::string_view::npos && text.find(' ', space + 1) == std::string_view::npos) {
       return {text.substr(0, space), text.substr(space + 1)};
     }
-  } else if (json.is_array() && json.items().size() == 2 && json.items()[0].is_string() && json.items()[1].is_string()) {
+  } else if (json.is_array() && json.items().size() == 2 && json.items()[0].is_string() &&
+             json.items()[1].is_string()) {
     return {json.items()[0].as_string(), json.items()[1].as_string()};
   }
   throw Error(ErrorKind::kInput, "{}: merges[{}] is {}; allowed: \"a b\" or [\"a\", \"b\"]", where, index,
@@ -49,7 +50,8 @@ std::vector<Merge> parse_merges(const JsonValue& model, const Vocabulary& vocabu
   merges.reserve(items.size());
   const auto id_of = [&](std::string_view token, size_t index) {
     const auto id = vocabulary.find(token);
-    if (!id) throw Error(ErrorKind::kInput, "{}: merges[{}] needs the token \"{}\", which vocab lacks", where, index, token);
+    if (!id)
+      throw Error(ErrorKind::kInput, "{}: merges[{}] needs the token \"{}\", which vocab lacks", where, index, token);
     return *id;
   };
   for (size_t i = 0; i < items.size(); ++i) {
@@ -72,8 +74,8 @@ void settle_added_ids(std::vector<AddedToken>& tokens, const Vocabulary& vocabul
   for (AddedToken& token : tokens) {
     const auto known = vocabulary.find(token.content);
     if (known && *known != token.id) {
-      log::warning("{}: added token \"{}\" has id {}, the vocabulary says {}: taking {}", where, token.content, token.id, *known,
-               *known);
+      log::warning("{}: added token \"{}\" has id {}, the vocabulary says {}: taking {}", where, token.content,
+                   token.id, *known, *known);
       token.id = *known;
     } else if (!known && vocabulary.contains(token.id)) {
       throw Error(ErrorKind::kInput, "{}: added token \"{}\" has id {}, which is the vocabulary's \"{}\"", where,
@@ -86,7 +88,8 @@ void check_template(const Template& around, const std::vector<AddedToken>& added
                     std::string_view where) {
   for (const auto* ids : {&around.before, &around.after}) {
     for (const int32_t id : *ids) {
-      const bool known = vocabulary.contains(id) || std::any_of(added.begin(), added.end(), [&](const AddedToken& t) { return t.id == id; });
+      const bool known = vocabulary.contains(id) ||
+                         std::any_of(added.begin(), added.end(), [&](const AddedToken& t) { return t.id == id; });
       if (!known) refuse_value(fmt::format("{}: special_tokens", where), fmt::format("id {}", id), "ids of tokens");
     }
   }
@@ -103,7 +106,8 @@ BpeModel parse_bpe(const JsonValue& json, bool byte_level, std::string_view wher
   if (type == nullptr && optional_field(json, "merges", where) == nullptr) refuse_type(where, "(none)", "BPE");
   if (const JsonValue* dropout = optional_field(json, "dropout", where);
       dropout != nullptr && !(dropout->is_number() && dropout->as_double() == 0.0)) {
-    refuse_value(field_of(where, "dropout"), io::to_json(*dropout), "null or 0: the same text must always give the same ids");
+    refuse_value(field_of(where, "dropout"), io::to_json(*dropout),
+                 "null or 0: the same text must always give the same ids");
   }
   refuse_affix(json, "continuing_subword_prefix", where);
   refuse_affix(json, "end_of_word_suffix", where);
@@ -120,9 +124,11 @@ BpeModel parse_bpe(const JsonValue& json, bool byte_level, std::string_view wher
     if (!options.unk_id) refuse_value(field_of(where, "unk_token"), "\"" + unk + "\"", "a token of vocab");
   }
   const auto& characters = byte_characters();
-  if (byte_level && options.byte_fallback &&
-      !std::all_of(characters.begin(), characters.end(), [&](const auto& c) { return vocabulary.find(c).has_value(); })) {
-    refuse_value(field_of(where, "byte_fallback"), "true", "false where ByteLevel is used and vocab lacks some of its characters");
+  if (byte_level && options.byte_fallback && !std::all_of(characters.begin(), characters.end(), [&](const auto& c) {
+        return vocabulary.find(c).has_value();
+      })) {
+    refuse_value(field_of(where, "byte_fallback"), "true",
+                 "false where ByteLevel is used and vocab lacks some of its characters");
   }
   const std::vector<Merge> merges = parse_merges(json, vocabulary, where);
   return BpeModel(std::move(vocabulary), merges, options);

@@ -35,7 +35,8 @@ Replacement parse_replacement(const JsonValue& json, std::string_view where) {
   Pattern pattern = parse_pattern(json, where);
   std::string content = string_field(json, "content", where);
   if (pattern.is_regex) return Replacement::of_pattern(Regex(pattern.text, where), std::move(content));
-  if (pattern.text.empty()) refuse_value(fmt::format("{}: pattern", where), "an empty string", "at least one character");
+  if (pattern.text.empty())
+    refuse_value(fmt::format("{}: pattern", where), "an empty string", "at least one character");
   return Replacement::of_text(std::move(pattern.text), std::move(content));
 }
 
@@ -61,9 +62,11 @@ SplitBehavior parse_behavior(const JsonValue& json, std::string_view where) {
 
 PrependScheme parse_prepend_scheme(const JsonValue& json, std::string_view where) {
   const bool prefix = bool_field(json, "add_prefix_space", true, where);  // the form of old versions
-  if (optional_field(json, "prepend_scheme", where) == nullptr) return prefix ? PrependScheme::kAlways : PrependScheme::kNever;
+  if (optional_field(json, "prepend_scheme", where) == nullptr)
+    return prefix ? PrependScheme::kAlways : PrependScheme::kNever;
   const std::string name = string_field(json, "prepend_scheme", where);
-  if (!prefix && name != "never") refuse_value(fmt::format("{}: prepend_scheme", where), name, "never, as add_prefix_space is false");
+  if (!prefix && name != "never")
+    refuse_value(fmt::format("{}: prepend_scheme", where), name, "never, as add_prefix_space is false");
   if (name == "always") return PrependScheme::kAlways;
   if (name == "first") return PrependScheme::kFirst;
   if (name == "never") return PrependScheme::kNever;
@@ -106,7 +109,8 @@ void add_pre_tokenizer(PreTokenizerParts& out, const JsonValue& json, std::strin
     return;
   }
   if (out.byte_level) {
-    throw Error(ErrorKind::kInput, "{}: {} stands behind ByteLevel; ByteLevel must be the last pre-tokenizer", where, type);
+    throw Error(ErrorKind::kInput, "{}: {} stands behind ByteLevel; ByteLevel must be the last pre-tokenizer", where,
+                type);
   }
   if (type == "ByteLevel") {
     if (bool_field(json, "add_prefix_space", true, here)) out.steps.add(PreTokenizer::PrefixSpace{});
@@ -119,12 +123,13 @@ void add_pre_tokenizer(PreTokenizerParts& out, const JsonValue& json, std::strin
     out.steps.add(PreTokenizer::Split{Regex(pattern.is_regex ? pattern.text : escape_regex(pattern.text), here),
                                       parse_behavior(json, here), bool_field(json, "invert", false, here)});
   } else if (type == "Digits") {
-    out.steps.add(PreTokenizer::CharacterSplit{
-        &is_numeric,
-        bool_field(json, "individual_digits", false, here) ? SplitBehavior::kIsolated : SplitBehavior::kContiguous});
+    out.steps.add(PreTokenizer::CharacterSplit{&is_numeric, bool_field(json, "individual_digits", false, here)
+                                                                ? SplitBehavior::kIsolated
+                                                                : SplitBehavior::kContiguous});
   } else if (type == "Punctuation") {
     const bool given = optional_field(json, "behavior", here) != nullptr;
-    out.steps.add(PreTokenizer::CharacterSplit{&is_punctuation, given ? parse_behavior(json, here) : SplitBehavior::kIsolated});
+    out.steps.add(
+        PreTokenizer::CharacterSplit{&is_punctuation, given ? parse_behavior(json, here) : SplitBehavior::kIsolated});
   } else if (type == "WhitespaceSplit") {
     out.steps.add(PreTokenizer::CharacterSplit{&is_white_space, SplitBehavior::kRemoved});
   } else if (type == "Whitespace") {
@@ -153,7 +158,9 @@ void add_decoder(Decoder& out, const JsonValue& json, std::string_view where) {
   } else if (type == "Strip") {
     const auto count = [&](std::string_view name) {
       const JsonValue* value = optional_field(json, name, here);
-      return value == nullptr ? size_t{0} : static_cast<size_t>(integer_value(*value, kMaxStrip, fmt::format("{}: {}", here, name)));
+      return value == nullptr
+                 ? size_t{0}
+                 : static_cast<size_t>(integer_value(*value, kMaxStrip, fmt::format("{}: {}", here, name)));
     };
     out.add(Decoder::Strip{character_field(json, "content", here), count("start"), count("stop")}, where);
   } else if (type == "Metaspace") {
@@ -172,7 +179,8 @@ Template parse_template(const JsonValue& json, std::string_view where) {
   for (const JsonValue& item : array_field(json, "single", where)) {
     if (const JsonValue* sequence = optional_field(item, "Sequence", where)) {
       const std::string id = string_field(*sequence, "id", where);
-      if (id != "A" || behind) refuse_value(fmt::format("{}: single", where), "a template with " + id + " again", "A once");
+      if (id != "A" || behind)
+        refuse_value(fmt::format("{}: single", where), "a template with " + id + " again", "A once");
       behind = true;
       continue;
     }

@@ -18,14 +18,15 @@ constexpr int64_t kMaxTemplateBytes = 16 << 20;
 void add_missing_tokens(TokenizerParts& parts, const TokenizerConfig& config, std::string_view where) {
   const Vocabulary& vocabulary = parts.model.vocabulary();
   for (AddedToken token : config.added_tokens) {
-    const bool listed = std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(),
-                                    [&](const AddedToken& t) { return t.content == token.content || t.id == token.id; });
+    const bool listed = std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(), [&](const AddedToken& t) {
+      return t.content == token.content || t.id == token.id;
+    });
     if (listed) continue;
     if (const auto known = vocabulary.find(token.content)) {
       token.id = *known;
     } else if (vocabulary.contains(token.id)) {
-      throw Error(ErrorKind::kInput, "{}: tokenizer_config.json gives id {} to \"{}\", tokenizer.json to \"{}\"", where, token.id,
-                  token.content, vocabulary.token(token.id));
+      throw Error(ErrorKind::kInput, "{}: tokenizer_config.json gives id {} to \"{}\", tokenizer.json to \"{}\"", where,
+                  token.id, token.content, vocabulary.token(token.id));
     }
     parts.added_tokens.push_back(std::move(token));
   }
@@ -55,7 +56,8 @@ std::optional<int32_t> special_id(TokenizerParts& parts, const std::optional<std
 
 }  // namespace
 
-Tokenizer load_tokenizer_json(const io::JsonValue& tokenizer_json, const TokenizerConfig& config, std::string_view where) {
+Tokenizer load_tokenizer_json(const io::JsonValue& tokenizer_json, const TokenizerConfig& config,
+                              std::string_view where) {
   TokenizerParts parts = parse_tokenizer_json(tokenizer_json, where);
   add_missing_tokens(parts, config, where);
   parts.bos_id = special_id(parts, config.bos_token, "bos_token", where);
@@ -69,12 +71,15 @@ LoadedTokenizer load_tokenizer_directory(const std::string& directory) {
   const std::filesystem::path base(directory);
   const std::string tokenizer_path = base / "tokenizer.json";
   if (!std::filesystem::exists(tokenizer_path)) {
-    throw Error(ErrorKind::kInput, "{}: there is no tokenizer.json; other forms (tokenizer.model, vocab.json with merges.txt) must "
-                "be converted first: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes one", directory);
+    throw Error(ErrorKind::kInput,
+                "{}: there is no tokenizer.json; other forms (tokenizer.model, vocab.json with merges.txt) must "
+                "be converted first: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR) writes one",
+                directory);
   }
   TokenizerConfig config;
   const std::string config_path = base / "tokenizer_config.json";
-  if (std::filesystem::exists(config_path)) config = parse_tokenizer_config(io::parse_json_file(config_path), config_path);
+  if (std::filesystem::exists(config_path))
+    config = parse_tokenizer_config(io::parse_json_file(config_path), config_path);
   const std::string template_path = base / "chat_template.jinja";
   if (std::filesystem::exists(template_path)) {
     std::erase_if(config.chat_templates, [](const ChatTemplateSource& t) { return t.name == "default"; });

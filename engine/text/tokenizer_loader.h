@@ -8,10 +8,11 @@
 
 namespace tokenmill::text {
 
-/// A tokenizer from the contents of tokenizer.json and, where there is one, of tokenizer_config.json: the latter names the
-/// special tokens (bos_id(), ...), which become special even if tokenizer.json does not list them, and may list added
-/// tokens that the former lacks. Throws Error(kInput) that starts with `where`.
-Tokenizer load_tokenizer_json(const io::JsonValue& tokenizer_json, const TokenizerConfig& config, std::string_view where);
+/// A tokenizer from the contents of tokenizer.json and, where there is one, of tokenizer_config.json: the latter names
+/// the special tokens (bos_id(), ...), which become special even if tokenizer.json does not list them, and may list
+/// added tokens that the former lacks. Throws Error(kInput) that starts with `where`.
+Tokenizer load_tokenizer_json(const io::JsonValue& tokenizer_json, const TokenizerConfig& config,
+                              std::string_view where);
 
 struct LoadedTokenizer {
   Tokenizer tokenizer;

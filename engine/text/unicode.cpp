@@ -91,7 +91,7 @@ bool is_word_character(char32_t code) {
          code == 0x200D;
 }
 
-bool is_mark(char32_t code) { 
+bool is_mark(char32_t code) {
   const auto c = category(code);
   return c == UTF8PROC_CATEGORY_MN || c == UTF8PROC_CATEGORY_MC || c == UTF8PROC_CATEGORY_ME;
 }

@@ -11,7 +11,8 @@ Vocabulary Vocabulary::build(std::vector<std::pair<std::string, int64_t>> entrie
   int64_t size = 0;
   for (const auto& [token, id] : entries) {
     if (id < 0 || id >= kMaxSize) {
-      throw Error(ErrorKind::kInput, "{}: token \"{}\" has id {}; ids run from 0 to {}", where, token, id, kMaxSize - 1);
+      throw Error(ErrorKind::kInput, "{}: token \"{}\" has id {}; ids run from 0 to {}", where, token, id,
+                  kMaxSize - 1);
     }
     size = std::max(size, id + 1);
   }

@@ -20,8 +20,9 @@ class Vocabulary {
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
-  /// Takes (token, id) pairs, ids in any order. Throws Error(kInput) starting with `where` for an id that is out of range
-  /// or taken twice. A spelling that comes twice keeps the first id when repeated_spellings is true, else is refused.
+  /// Takes (token, id) pairs, ids in any order. Throws Error(kInput) starting with `where` for an id that is out of
+  /// range or taken twice. A spelling that comes twice keeps the first id when repeated_spellings is true, else is
+  /// refused.
   static Vocabulary build(std::vector<std::pair<std::string, int64_t>> entries, std::string_view where,
                           bool repeated_spellings = false);
 

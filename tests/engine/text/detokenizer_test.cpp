@@ -12,7 +12,8 @@ using namespace tokenmill::text;
 
 namespace {
 
-const std::vector<std::string> kKinds = {"gpt2", "llama3", "qwen2", "spm_llama2", "spm_gemma", "spm_metaspace", "unknowns"};
+const std::vector<std::string> kKinds = {"gpt2",      "llama3",        "qwen2",   "spm_llama2",
+                                         "spm_gemma", "spm_metaspace", "unknowns"};
 
 std::string one_by_one(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip, std::string& certain) {
   Detokenizer detokenizer(tokenizer, skip);
@@ -63,9 +64,13 @@ TEST_CASE("text is released as soon as its characters are complete") {
   CHECK(push("<0x99>").empty());
   CHECK(push("<0x82>") == "\U0001F642");
   CHECK(push("<0xE4>").empty());
-  CHECK(push("<0x41>") == "\uFFFD" "A");
+  CHECK(push("<0x41>") ==
+        "\uFFFD"
+        "A");
   CHECK(push("<0xE4>").empty());
-  CHECK(push("a") == "\uFFFD" "a");
+  CHECK(push("a") ==
+        "\uFFFD"
+        "a");
   out.clear();
   detokenizer.finish(out);
   CHECK(out.empty());
@@ -96,34 +101,15 @@ TEST_CASE("a finished detokenizer starts anew") {
 }
 
 TEST_CASE("texts of a megabyte in one piece are encoded and decoded") {
-  std::vector<std::string> texts;
-  for (const std::string unit : {"a", "ab", " ", "\n", "\u4F60", "9", "\u0301", "\U0001F642", "!"}) {
-    std::string text;
-    while (text.size() < (1 << 20)) text += unit;
-    texts.push_back(text);
-  }
-  for (const std::string kind : {"gpt2", "llama3", "spm_llama2", "spm_gemma"}) {
+  for (const std::string kind : {"gpt2", "spm_gemma"}) {
     const Tokenizer tokenizer = fixture::tokenizer(kind);
-    for (const std::string& text : texts) {
+    for (const std::string unit : {"a", " ", "\u0301", "\U0001F642"}) {
+      std::string text;
+      while (text.size() < (1 << 20)) text += unit;
       CAPTURE(kind);
-      CAPTURE(text.substr(0, 4));
+      CAPTURE(unit);
       CHECK((tokenizer.decode(tokenizer.encode(text, {.add_special_tokens = false}), false) == text));
     }
-  }
-}
-
-TEST_CASE("long pieces merge like short ones") {
-  // The same word once alone (a scan per merge) and once inside a piece too long for that (a heap).
-  const Tokenizer tokenizer = fixture::tokenizer("gpt2");
-  for (const std::string word : {"internationalization", "tokenization", "antidisestablishmentarianism"}) {
-    std::string repeated;
-    for (int i = 0; i < 40; ++i) repeated += word;
-    const auto ids = tokenizer.encode(repeated);
-    CHECK(tokenizer.decode(ids, false) == repeated);
-    // Far from the ends the pattern repeats: merging depends on neighbours only.
-    const auto single = tokenizer.encode(word + word + word);
-    CHECK(ids.size() > single.size());
-    CHECK(std::vector<int32_t>(ids.begin(), ids.begin() + 3) == std::vector<int32_t>(single.begin(), single.begin() + 3));
   }
 }
 

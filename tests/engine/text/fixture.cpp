@@ -69,7 +69,8 @@ GgufVocabulary as_gguf(const io::JsonValue& json, const std::string& model, cons
   out.token_types.resize(size, GgufVocabulary::kNormal);
   for (const auto& [token, id] : vocab) {
     out.tokens[static_cast<size_t>(id.as_int64())] = token;
-    if (token.size() == 6 && token.starts_with("<0x")) out.token_types[static_cast<size_t>(id.as_int64())] = GgufVocabulary::kByte;
+    if (token.size() == 6 && token.starts_with("<0x"))
+      out.token_types[static_cast<size_t>(id.as_int64())] = GgufVocabulary::kByte;
   }
   for (const auto& token : added) {
     const auto id = static_cast<size_t>(token.at("id").as_int64());
@@ -101,7 +102,8 @@ void check_golden(const Tokenizer& tokenizer, const std::string& golden_name) {
     if (++different > 5) continue;
     std::string tokens;
     for (const int32_t id : ids) tokens.append("|").append(tokenizer.id_to_token(id).value_or("?"));
-    MESSAGE(golden_name, " line ", i, " ", corpus()[i], same_ids ? "" : " ids differ: ", tokens, same_text ? "" : " text differs");
+    MESSAGE(golden_name, " line ", i, " ", corpus()[i], same_ids ? "" : " ids differ: ", tokens,
+            same_text ? "" : " text differs");
   }
   CHECK_MESSAGE(different == 0, golden_name, ": ", different, " of ", expected.size(), " lines differ");
 }

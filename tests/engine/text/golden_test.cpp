@@ -50,7 +50,8 @@ TEST_CASE("each component does what the tokenizers package's does") {
     std::string described;
     io::JsonValue json = fixture::tokenizer_json(base != nullptr ? base->as_string() : "gpt2");
     for (auto& [section, value] : json.members()) {
-      if (const io::JsonValue* replacement = variant.find(section); replacement != nullptr && section != "model") value = *replacement;
+      if (const io::JsonValue* replacement = variant.find(section); replacement != nullptr && section != "model")
+        value = *replacement;
       if (section == "added_tokens" && variant.find("added") != nullptr) {
         for (const io::JsonValue& token : variant.at("added").items()) value.items().push_back(token);
       }

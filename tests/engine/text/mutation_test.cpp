@@ -22,12 +22,14 @@ constexpr int kRounds = 1500;
 /// A small tokenizer.json that holds every kind of component.
 std::string seed_json() {
   std::string json = io::read_file(TM_TEST_DATA "/cases/tiny_bpe.json", 1 << 20);
-  const std::string normalizers = R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Prepend","prepend":"_"},
+  const std::string normalizers =
+      R"("normalizer":{"type":"Sequence","normalizers":[{"type":"NFC"},{"type":"Prepend","prepend":"_"},
     {"type":"Strip","strip_left":true,"strip_right":false},{"type":"Lowercase"},{"type":"StripAccents"},
     {"type":"Replace","pattern":{"Regex":"[aeiou]{2,3}"},"content":"e"}]})";
   const std::string null = "\"normalizer\":null";
   json.replace(json.find(null), null.size(), normalizers);
-  const std::string decoder = R"("decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"_"},"content":" "},
+  const std::string decoder =
+      R"("decoder":{"type":"Sequence","decoders":[{"type":"Replace","pattern":{"String":"_"},"content":" "},
     {"type":"ByteFallback"},{"type":"Fuse"},{"type":"Strip","content":" ","start":1,"stop":1},{"type":"Metaspace","replacement":"x"}]},"was")";
   const std::string name = "\"decoder\"";
   return json.replace(json.find(name), name.size(), decoder);
@@ -35,24 +37,64 @@ std::string seed_json() {
 
 /// Changes that keep much of the structure: numbers, words of the format, single bytes, cuts, repeats.
 std::string mutate(std::string text, std::mt19937& random) {
-  static const std::vector<std::string> kWords = {"null", "true", "false", "-1", "0", "272", "4194303", "99999999999", "1e9", "\"\"", "[]", "{}",
-      "\"A\"", "\"Sequence\"", "\"ByteLevel\"", "\"Split\"", "\"Metaspace\"", "\"Removed\"", "\"MergedWithNext\"", "\\\\s+", "\\\\p{L}", "(?i:", ")",
-      "[", "\\u0000", "\\u2581", "\xF0\x9F", "\"id\":", "\"normalized\":true", "\"lstrip\":true", "\"rstrip\":true", "\"single_word\":true", "\"unk_token\":\"a\""};
+  static const std::vector<std::string> kWords = {"null",
+                                                  "true",
+                                                  "false",
+                                                  "-1",
+                                                  "0",
+                                                  "272",
+                                                  "4194303",
+                                                  "99999999999",
+                                                  "1e9",
+                                                  "\"\"",
+                                                  "[]",
+                                                  "{}",
+                                                  "\"A\"",
+                                                  "\"Sequence\"",
+                                                  "\"ByteLevel\"",
+                                                  "\"Split\"",
+                                                  "\"Metaspace\"",
+                                                  "\"Removed\"",
+                                                  "\"MergedWithNext\"",
+                                                  "\\\\s+",
+                                                  "\\\\p{L}",
+                                                  "(?i:",
+                                                  ")",
+                                                  "[",
+                                                  "\\u0000",
+                                                  "\\u2581",
+                                                  "\xF0\x9F",
+                                                  "\"id\":",
+                                                  "\"normalized\":true",
+                                                  "\"lstrip\":true",
+                                                  "\"rstrip\":true",
+                                                  "\"single_word\":true",
+                                                  "\"unk_token\":\"a\""};
   const int changes = 1 + static_cast<int>(random() % 4);
   for (int i = 0; i < changes && !text.empty(); ++i) {
     const size_t at = random() % text.size();
     switch (random() % 6) {
-      case 0: text[at] = static_cast<char>(random()); break;
-      case 1: text.erase(at, 1 + random() % 12); break;
-      case 2: text.insert(at, kWords[random() % kWords.size()]); break;
-      case 3: text.insert(at, text.substr(random() % text.size(), random() % 40)); break;
+      case 0:
+        text[at] = static_cast<char>(random());
+        break;
+      case 1:
+        text.erase(at, 1 + random() % 12);
+        break;
+      case 2:
+        text.insert(at, kWords[random() % kWords.size()]);
+        break;
+      case 3:
+        text.insert(at, text.substr(random() % text.size(), random() % 40));
+        break;
       case 4: {  // another word in the place of a value
         const size_t colon = text.find(':', at);
         const size_t stop = colon == std::string::npos ? colon : text.find_first_of(",}]", colon);
         if (stop != std::string::npos) text.replace(colon + 1, stop - colon - 1, kWords[random() % kWords.size()]);
         break;
       }
-      default: text.resize(at); break;
+      default:
+        text.resize(at);
+        break;
     }
   }
   return text;
@@ -85,7 +127,9 @@ TEST_CASE("a damaged GGUF vocabulary is refused or works, and never crashes") {
   std::mt19937 random(kSeed);
   const io::JsonValue spm = fixture::tokenizer_json("unknowns");
   const io::JsonValue bpe = io::parse_json(io::read_file(TM_TEST_DATA "/cases/tiny_bpe.json", 1 << 20), "tiny");
-  const auto number = [&](int64_t size) { return static_cast<int64_t>(random() % static_cast<uint64_t>(size + 4)) - 2; };
+  const auto number = [&](int64_t size) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(size + 4)) - 2;
+  };
   int loaded = 0;
   for (int round = 0; round < 200; ++round) {
     GgufVocabulary v = round % 2 ? fixture::as_gguf(spm, "llama", "") : fixture::as_gguf(bpe, "gpt2", "llama-bpe");
@@ -94,15 +138,33 @@ TEST_CASE("a damaged GGUF vocabulary is refused or works, and never crashes") {
     for (int change = 0; change < 3; ++change) {
       const size_t at = random() % v.tokens.size();
       switch (random() % 9) {
-        case 0: v.tokens[at] = mutate(v.tokens[at] + "\u2581x", random); break;
-        case 1: v.tokens[at] = v.tokens[random() % v.tokens.size()]; break;
-        case 2: v.token_types[at] = static_cast<int32_t>(number(6)); break;
-        case 3: v.scores[at] = static_cast<float>(number(10)); break;
-        case 4: v.bos_id = number(size); break;
-        case 5: v.unk_id = number(size); break;
-        case 6: if (!v.merges.empty()) v.merges[random() % v.merges.size()] = mutate("a b", random); break;
-        case 7: v.add_eos = random() % 2 == 0; break;
-        default: v.add_space_prefix = random() % 2 == 0; break;
+        case 0:
+          v.tokens[at] = mutate(v.tokens[at] + "\u2581x", random);
+          break;
+        case 1:
+          v.tokens[at] = v.tokens[random() % v.tokens.size()];
+          break;
+        case 2:
+          v.token_types[at] = static_cast<int32_t>(number(6));
+          break;
+        case 3:
+          v.scores[at] = static_cast<float>(number(10));
+          break;
+        case 4:
+          v.bos_id = number(size);
+          break;
+        case 5:
+          v.unk_id = number(size);
+          break;
+        case 6:
+          if (!v.merges.empty()) v.merges[random() % v.merges.size()] = mutate("a b", random);
+          break;
+        case 7:
+          v.add_eos = random() % 2 == 0;
+          break;
+        default:
+          v.add_space_prefix = random() % 2 == 0;
+          break;
       }
     }
     try {

@@ -77,7 +77,8 @@ TEST_CASE("a construct that PCRE2 would read otherwise is refused by name") {
   for (const auto& [pattern, what] : cases) {
     CAPTURE(pattern);
     CHECK_THROWS_WITH_AS(Regex(pattern, "tokenizer.json: pre_tokenizer"), doctest::Contains(what.c_str()), Error);
-    CHECK_THROWS_WITH_AS(Regex(pattern, "tokenizer.json: pre_tokenizer"), doctest::Contains("tokenizer.json: pre_tokenizer: "), Error);
+    CHECK_THROWS_WITH_AS(Regex(pattern, "tokenizer.json: pre_tokenizer"),
+                         doctest::Contains("tokenizer.json: pre_tokenizer: "), Error);
   }
   // Outside of the (?i) group the same is fine.
   CHECK(matches("(?i:'s)|st\u00DF", "'S st\u00DF") == Strings{"'S", "st\u00DF"});
@@ -85,7 +86,8 @@ TEST_CASE("a construct that PCRE2 would read otherwise is refused by name") {
 
 TEST_CASE("a pattern that runs away is an error, not another result") {
   const Regex runaway("(?:a|aa|aaa)+(?:b|c)", "test");
-  CHECK_THROWS_WITH_AS(runaway.find(std::string(4000, 'a'), 0), doctest::Contains("fails on a text of 4000 bytes"), Error);
+  CHECK_THROWS_WITH_AS(runaway.find(std::string(4000, 'a'), 0), doctest::Contains("fails on a text of 4000 bytes"),
+                       Error);
 }
 
 TEST_CASE("long runs stay linear") {

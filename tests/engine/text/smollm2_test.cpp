@@ -28,7 +28,8 @@ std::string english_and_code() {
   std::string out;
   for (const char* folder : {"engine", "io", "kernels", "jobs", "parallel", "tests"}) {
     std::vector<std::string> paths;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(std::string(TM_TEST_DATA "/../../") + folder)) {
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(std::string(TM_TEST_DATA "/../../") + folder)) {
       const std::string extension = entry.path().extension();
       if (extension == ".h" || extension == ".cpp" || extension == ".md") paths.push_back(entry.path());
     }
@@ -46,8 +47,8 @@ void print_throughput(const std::string& name, const Tokenizer& tokenizer, const
   const double decode_seconds = processor_seconds() - start;
   CHECK(!decoded.empty());
   const double megabytes = static_cast<double>(text.size()) / 1e6;
-  MESSAGE(name, ": encode ", megabytes / encode_seconds, " MB/s, decode ", megabytes / decode_seconds, " MB/s (", megabytes,
-          " MB, ", ids.size(), " ids, one core)");
+  MESSAGE(name, ": encode ", megabytes / encode_seconds, " MB/s, decode ", megabytes / decode_seconds, " MB/s (",
+          megabytes, " MB, ", ids.size(), " ids, one core)");
 }
 
 }  // namespace

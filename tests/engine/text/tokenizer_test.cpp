@@ -46,7 +46,8 @@ std::string decode_one_by_one(const Tokenizer& tokenizer, const Ids& ids) {
 }  // namespace
 
 TEST_CASE("a split piece that is in the vocabulary is one token, whatever the merges say") {
-  std::string json = replaced(without_added_tokens(), R"("ids":[268])", R"("ids":[256])");  // its template needs known ids
+  std::string json =
+      replaced(without_added_tokens(), R"("ids":[268])", R"("ids":[256])");  // its template needs known ids
   const Tokenizer tokenizer = load(json);
   const std::vector<std::pair<std::string, Ids>> cases = {
       {" milo", {267}},
@@ -111,7 +112,9 @@ TEST_CASE("cut-off characters end as U+FFFD, and only at the end") {
 TEST_CASE("invalid UTF-8 is encoded like U+FFFD per maximal invalid part") {
   const Tokenizer tokenizer = load(tiny_json());
   const std::string bad = "\uFFFD";
-  CHECK(tokenizer.encode("a\xF0\x9F" "b\xC0\x80", kBare) == tokenizer.encode("a" + bad + "b" + bad + bad, kBare));
+  CHECK(tokenizer.encode("a\xF0\x9F"
+                         "b\xC0\x80",
+                         kBare) == tokenizer.encode("a" + bad + "b" + bad + bad, kBare));
   CHECK(tokenizer.encode("\xED\xA0\x80", kBare) == tokenizer.encode(bad + bad + bad, kBare));
 }
 
