@@ -1,5 +1,9 @@
+// Seeded mutations of tokenizers. A fixed number of rounds by default; TOKENMILL_FUZZ_SECONDS=n goes on for n seconds,
+// TOKENMILL_FUZZ_SEED chooses other mutations.
 #include <doctest/doctest.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <random>
 #include <string>
 
@@ -9,15 +13,26 @@
 #include "kernels/core/error.h"
 #include "tests/engine/text/fixture.h"
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
+extern "C" int fuzz_tokenizer(const uint8_t* data, size_t size);  // fuzz/tokenizer_fuzz.cpp
 
 using namespace tokenmill;
 using namespace tokenmill::text;
 
 namespace {
 
-constexpr uint32_t kSeed = 20;
-constexpr int kRounds = 1500;
+uint32_t environment_number(const char* name, uint32_t fallback) {
+  const char* text = std::getenv(name);
+  return text ? static_cast<uint32_t>(std::strtoul(text, nullptr, 10)) : fallback;
+}
+
+std::mt19937 seeded() { return std::mt19937(environment_number("TOKENMILL_FUZZ_SEED", 20)); }
+
+/// True for the given number of rounds, or for TOKENMILL_FUZZ_SECONDS.
+bool goes_on(int round, int rounds) {
+  static const uint32_t seconds = environment_number("TOKENMILL_FUZZ_SECONDS", 0);
+  static const auto start = std::chrono::steady_clock::now();
+  return round < rounds || std::chrono::steady_clock::now() - start < std::chrono::seconds(seconds);
+}
 
 /// A small tokenizer.json that holds every kind of component.
 std::string seed_json() {
@@ -105,9 +120,10 @@ std::string mutate(std::string text, std::mt19937& random) {
 TEST_CASE("a damaged tokenizer.json is refused or works, and never crashes") {
   const std::string seed = seed_json();
   int loaded = 0;
-  std::mt19937 random(kSeed);
-  for (int round = 0; round < kRounds; ++round) {
-    std::string input = round == 0 ? seed : mutate(seed, random);
+  int rounds = 0;
+  std::mt19937 random = seeded();
+  for (; goes_on(rounds, 1500); ++rounds) {
+    std::string input = rounds == 0 ? seed : mutate(seed, random);
     try {
       load_tokenizer_json(io::parse_json(input, "mutated"), {}, "mutated");
       ++loaded;
@@ -116,15 +132,15 @@ TEST_CASE("a damaged tokenizer.json is refused or works, and never crashes") {
     input += '\0';
     input += fixture::corpus()[random() % fixture::corpus().size()];
     if (random() % 3 == 0) input[input.size() - 1] = static_cast<char>(random());
-    LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(input.data()), input.size());
+    fuzz_tokenizer(reinterpret_cast<const uint8_t*>(input.data()), input.size());
   }
   // Both ends must be reached, else the loop tests nothing.
-  CHECK(loaded > kRounds / 50);
-  CHECK(loaded < kRounds);
+  CHECK(loaded > rounds / 50);
+  CHECK(loaded < rounds);
 }
 
 TEST_CASE("a damaged GGUF vocabulary is refused or works, and never crashes") {
-  std::mt19937 random(kSeed);
+  std::mt19937 random = seeded();
   const io::JsonValue spm = fixture::tokenizer_json("unknowns");
   const io::JsonValue bpe = io::parse_json(io::read_file(TM_TEST_DATA "/cases/tiny_bpe.json", 1 << 20), "tiny");
   const auto number = [&](int64_t size) {

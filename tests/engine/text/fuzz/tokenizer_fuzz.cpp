@@ -1,7 +1,5 @@
-// One input of the tokenizer fuzz test: a tokenizer.json, a zero byte, a text. Whatever they hold, loading, encoding
-// and decoding must end in a result or an Error. Built into the seeded test beside it; with clang also a libFuzzer
-// program:
-//   clang++ -std=c++20 -fsanitize=fuzzer,address,undefined -I. tests/engine/text/fuzz/tokenizer_fuzz.cpp <libraries>
+// A tokenizer.json, a zero byte, a text. Whatever they hold, loading, encoding and decoding must end in a result or an
+// Error, and decoding one id at a time must give the text of all at once.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
