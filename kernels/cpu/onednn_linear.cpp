@@ -21,7 +21,7 @@ bool OnednnProducts::mark_verified(DType dtype, int64_t columns, int64_t k_count
 }
 
 int64_t onednn_row_bucket(int64_t rows) {
-  const int64_t step = rows <= 16 ? 1 : rows <= 128 ? 8 : rows <= 512 ? 32 : 128;
+  const int64_t step = rows <= 16 ? 1 : rows <= 128 ? 8 : rows <= 256 ? 16 : rows <= 512 ? 32 : 64;
   return (rows + step - 1) / step * step;
 }
 

@@ -33,7 +33,7 @@ std::unique_ptr<CpuLinear> make_onednn_linear(const LinearSpec& spec, std::span<
                                               OnednnProducts& products, Isa isa, int num_threads);
 
 /// Rows that a product of `rows` rows is computed with: few distinct sizes, so that few primitives are made. Up to 16 as
-/// they are, then padded to multiples of 8 (to 128), 32 (to 512) and 128.
+/// they are, then padded to multiples of 8 (to 128), 16 (to 256), 32 (to 512) and 64.
 int64_t onednn_row_bucket(int64_t rows);
 
 }  // namespace tokenmill::cpu

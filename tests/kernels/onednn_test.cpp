@@ -1,0 +1,115 @@
+// The oneDNN wrapper. Its row-invariant family needs AVX-512; what does not depend on that (the layout arithmetic, shards,
+// buckets, padding) is tested on every CPU, in f32, with whatever implementation oneDNN has for it.
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/onednn_linear.h"
+#include "kernels/cpu/thread_team.h"
+#include "tests/support/backends.h"
+#include "tests/support/reference.h"
+#include "tests/support/tolerance.h"
+
+using namespace tokenmill;
+using test::HostTensor;
+
+TEST_CASE("the offsets of oneDNN's layout are a permutation, and weights written through them multiply right") {
+  for (const auto& [columns, k] : {std::pair<int64_t, int64_t>{1, 1}, {17, 5}, {64, 64}, {100, 33}, {192, 300}}) {
+    CAPTURE(columns);
+    CAPTURE(k);
+    cpu::OnednnMatmul product(DType::kF32, columns, k, "");
+    std::vector<bool> used(static_cast<size_t>(product.packed_bytes()) / 4, false);
+    for (const int64_t a : product.k_offsets()) {
+      for (const int64_t b : product.column_offsets()) {
+        REQUIRE(static_cast<size_t>(a + b) < used.size());
+        CHECK_FALSE(used[static_cast<size_t>(a + b)]);
+        used[static_cast<size_t>(a + b)] = true;
+      }
+    }
+    test::Random random(71);
+    HostTensor x(DType::kF32, {7, k}), w(DType::kF32, {columns, k}), out(DType::kF32, {7, columns}, 3);
+    x.fill_random(random);
+    w.fill_random(random);
+    const Buffer packed = test::backends().front()->memory().allocate(product.packed_bytes());
+    for (int64_t n = 0; n < columns; ++n) {
+      for (int64_t i = 0; i < k; ++i) {
+        static_cast<float*>(packed.data())[product.k_offsets()[static_cast<size_t>(i)] +
+                                           product.column_offsets()[static_cast<size_t>(n)]] =
+            static_cast<float>(w.get(n, i));
+      }
+    }
+    cpu::Scratch scratch;
+    product.run(7, x.view().data(), k, static_cast<const std::byte*>(packed.data()), out.view().as<float>(),
+                out.view().row_stride(), scratch);
+    CHECK_EQ(test::differences(out.values(), reference::linear(x.values(), w.values(), k, {}, {}),
+                               test::tolerance(DType::kF32)),
+             "");
+    CHECK(out.gaps_intact());
+  }
+}
+
+TEST_CASE("an implementation outside the required family is refused by name") {
+  cpu::OnednnMatmul product(DType::kF32, 16, 16, "no such family");
+  const Buffer packed = test::backends().front()->memory().allocate(product.packed_bytes());
+  std::vector<float> a(16), out(16);
+  cpu::Scratch scratch;
+  CHECK_THROWS_WITH_AS(product.run(1, a.data(), 16, static_cast<const std::byte*>(packed.data()), out.data(), 16, scratch),
+                       doctest::Contains("oneDNN would use "), Error);
+}
+
+TEST_CASE("row buckets hold the rows, grow by at most an eighth from 64 on, and are few") {
+  std::vector<int64_t> seen;
+  for (int64_t rows = 1; rows <= 2048; ++rows) {
+    const int64_t bucket = cpu::onednn_row_bucket(rows);
+    CHECK(bucket >= rows);
+    if (rows >= 64) CHECK(bucket * 8 <= rows * 9 + 64);
+    if (rows <= 16) CHECK_EQ(bucket, rows);
+    CHECK_EQ(cpu::onednn_row_bucket(bucket), bucket);
+    if (seen.empty() || seen.back() != bucket) seen.push_back(bucket);
+  }
+  CHECK(std::is_sorted(seen.begin(), seen.end()));
+  CHECK(seen.size() < 60);
+}
+
+TEST_CASE("a linear on oneDNN matches the f64 reference over shards, buckets, bias and residual") {
+  for (const int threads : {1, 2, 3}) {
+    for (const auto& [rows, out_features, k] :
+         {std::tuple<int64_t, int64_t, int64_t>{1, 5, 3}, {17, 130, 40}, {33, 64, 65}, {1030, 70, 9}}) {
+      CAPTURE(threads);
+      CAPTURE(rows);
+      test::Random random(72);
+      HostTensor x(DType::kF32, {rows, k}, 2), w(DType::kF32, {out_features, k}), bias(DType::kF32, {out_features}),
+          out(DType::kF32, {rows, out_features}, 1);
+      x.fill_random(random);
+      w.fill_random(random);
+      bias.fill_random(random);
+      out.fill_random(random);
+      const auto want = reference::linear(x.values(), w.values(), k, bias.values(), out.values());
+      const auto plain = reference::linear(x.values(), w.values(), k, {}, {});
+      cpu::ThreadTeam team(threads);
+      std::vector<cpu::Scratch> scratch(static_cast<size_t>(threads));
+      cpu::Scratch shared;
+      cpu::OnednnProducts products("");
+      LinearSpec spec = test::plain_spec(out_features, k, DType::kF32);
+      const Buffer storage =
+          test::backends().front()->memory().allocate(cpu::onednn_linear_bytes(spec, products, threads));
+      std::fill(storage.bytes().begin(), storage.bytes().end(), std::byte{0xff});  // padding must be written too
+      for (int thread = 0; thread < threads; ++thread) products.mark_verified(DType::kF32, out_features, k);
+      const auto linear = cpu::make_onednn_linear(spec, storage.bytes(), products, cpu::Isa::kAvx2, threads);
+      test::push(*linear, 0, w.bytes());
+      try {
+        linear->finish();
+      } catch (const Error& error) {  // this CPU's f32 product may depend on the batch: the self-test has to say so
+        CHECK(std::string(error.what()).find("other bits for a row") != std::string::npos);
+      }
+      cpu::LinearContext context{team, scratch, shared};
+      linear->multiply(out, x, {.bias = bias, .residual = out}, context, {});
+      CHECK_EQ(test::differences(out.values(), want, test::tolerance(DType::kF32)), "");
+      CHECK(out.gaps_intact());
+      linear->multiply(out, x, {}, context, {});
+      CHECK_EQ(test::differences(out.values(), plain, test::tolerance(DType::kF32)), "");
+      CHECK(out.gaps_intact());
+    }
+  }
+}
