@@ -21,15 +21,13 @@ struct CommandSpec {
 
 const std::vector<CommandSpec> kCommands = {
     {kRun, "run", "turn files of prompts into a file of answers"},
-    {kValidate, "validate", "check files, options, rows and the memory plan of a run; computes nothing"},
     {kInspect, "inspect", "print a model's configuration, tensors and sizes, or why it is refused"},
     {kTokenize, "tokenize", "JSON values on standard input (text, messages or rows) to token ids"},
 };
 const std::vector<CommandSpec> kBenches = {
     {kBenchThroughput, "throughput", "requests and tokens per second on random prompts"},
-    {kBenchKernels, "kernels", "time of each operation as a share of this machine's measured limits"},
 };
-const std::vector<std::string> kFutureCommands = {"merge", "diff", "report", "plan", "top"};
+const std::vector<std::string> kFutureCommands = {"validate", "merge", "diff", "report", "plan", "top"};
 
 const std::map<std::string, std::string> kShortFlags = {
     {"-tp", "--tensor-parallel-size"}, {"-pp", "--pipeline-parallel-size"}, {"-dp", "--data-parallel-size"}};
@@ -97,7 +95,7 @@ struct Parser {
       }
       options[option.name] = added;
     }
-    if (command == kRun || command == kValidate)
+    if (command == kRun)
       cli.add_option("JOB.yaml", job_file, "job file: the same names as the flags; flags win")->type_name("");
   }
 
@@ -128,7 +126,7 @@ std::pair<const CommandSpec*, size_t> find_command(const std::vector<std::string
   if (arguments[0] == "bench") {
     for (const CommandSpec& spec : kBenches)
       if (arguments.size() > 1 && arguments[1] == spec.name) return {&spec, 2};
-    throw Error(ErrorKind::kConfig, "bench {} is not a benchmark of this version; choose throughput or kernels",
+    throw Error(ErrorKind::kConfig, "bench {} is not a benchmark of this version; choose throughput",
                 arguments.size() > 1 ? arguments[1] : "without a name");
   }
   if (std::find(kFutureCommands.begin(), kFutureCommands.end(), arguments[0]) != kFutureCommands.end())
@@ -152,6 +150,11 @@ void refuse_extras(const Parser& parser, const std::string& command_name) {
 }
 
 }  // namespace
+
+bool runs_on_ranks(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) return false;
+  return arguments[0] == "run" || (arguments[0] == "bench" && arguments.size() > 1 && arguments[1] == "throughput");
+}
 
 CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   CommandLine line;

@@ -15,6 +15,9 @@ struct CommandLine {
   std::string text;               ///< --help or --version: what to print; then nothing else is set
 };
 
+/// True for commands whose ranks work together (run, bench throughput), whatever else the arguments say.
+bool runs_on_ranks(const std::vector<std::string>& arguments);
+
 /// Reads argv[1..]. vLLM's -tp, -pp and -dp and --no-NAME are rewritten first; values are not looked at. Throws
 /// Error(kConfig) for unknown commands and options (with the closest known name), options of later versions, repeated
 /// options and missing values.

@@ -9,8 +9,7 @@ namespace tokenmill::app {
 namespace {
 
 using S = OptionShape;
-constexpr unsigned kEngines = kRun | kValidate | kBenchThroughput;
-constexpr unsigned kJobs = kRun | kValidate;
+constexpr unsigned kEngines = kRun | kBenchThroughput;
 constexpr unsigned kModels = kEngines | kInspect | kTokenize;
 constexpr unsigned kAll = kModels | kBenchKernels;
 constexpr int64_t kMaxTokens = int64_t{1} << 30;  // positions are counted in int32 on devices
@@ -78,31 +77,31 @@ const std::vector<OptionSpec> kTable = {
     {"max-model-len", "Model", S::kValue, "TOKENS", "longest prompt plus answer", "the model's own", kEngines,
      [](RunOptions& o, const Setting& s) { o.max_model_len = read_integer(s, 2, kMaxTokens); }},
     {"chat-template", "Model", S::kValue, "FILE", "Jinja file that replaces the checkpoint's chat template",
-     "the model's own", kJobs | kTokenize, [](RunOptions& o, const Setting& s) { o.chat_template = read_text(s); }},
+     "the model's own", kRun | kTokenize, [](RunOptions& o, const Setting& s) { o.chat_template = read_text(s); }},
     {"generation-config", "Model", S::kValue, "auto|none",
-     "auto: sampling defaults from the model's generation_config.json; none: leave them out", "auto", kJobs,
+     "auto: sampling defaults from the model's generation_config.json; none: leave them out", "auto", kRun,
      [](RunOptions& o, const Setting& s) {
        o.use_generation_config = read_word(s, {"auto", "none", "vllm"}) == "auto";  // vllm: vLLM's word for none
      }},
     {"date", "Model", S::kValue, "YYYY-MM-DD", "the day that strftime_now in a template shows", "day of the start",
-     kJobs | kTokenize, read_date},
+     kRun | kTokenize, read_date},
     {"add-special-tokens", "Model", S::kSwitch, "BOOL", "start and end tokens around plain strings", "true", kTokenize,
      [](RunOptions& o, const Setting& s) { o.add_special_tokens = read_bool(s); }},
 
     {"input", "Rows", S::kList, "FILE...", "JSONL files, plain, .gz or .zst; repeatable, globs allowed", "required",
-     kJobs, [](RunOptions& o, const Setting& s) { o.input = s.values; }},
-    {"output", "Rows", S::kValue, "DIR", "directory for output.jsonl and run.yaml", "required", kJobs,
+     kRun, [](RunOptions& o, const Setting& s) { o.input = s.values; }},
+    {"output", "Rows", S::kValue, "DIR", "directory for output.jsonl and run.yaml", "required", kRun,
      [](RunOptions& o, const Setting& s) { o.output = read_text(s); }},
-    {"restart", "Rows", S::kSwitch, "BOOL", "replace the results that DIR holds", "false", kJobs,
+    {"restart", "Rows", S::kSwitch, "BOOL", "replace the results that DIR holds", "false", kRun,
      [](RunOptions& o, const Setting& s) { o.restart = read_bool(s); }},
     {"passthrough", "Rows", S::kList, "FIELD...", "unknown fields of native rows to repeat under \"input\"", "none",
-     kJobs, [](RunOptions& o, const Setting& s) { o.passthrough = s.values; }},
-    {"max-row-errors", "Rows", S::kValue, "N|P%", "failed rows up to which the job counts as done (exit 0)", "0", kJobs,
+     kRun, [](RunOptions& o, const Setting& s) { o.passthrough = s.values; }},
+    {"max-row-errors", "Rows", S::kValue, "N|P%", "failed rows up to which the job counts as done (exit 0)", "0", kRun,
      [](RunOptions& o, const Setting& s) { o.max_row_errors = read_row_errors(s); }},
-    {"row-metrics", "Rows", S::kSwitch, "BOOL", "write times and ranks of each row to row_metrics.jsonl", "false", kJobs,
+    {"row-metrics", "Rows", S::kSwitch, "BOOL", "write times and ranks of each row to row_metrics.jsonl", "false", kRun,
      [](RunOptions& o, const Setting& s) { o.row_metrics = read_bool(s); }},
     {"max-record-bytes", "Rows", S::kValue, "BYTES[K|M|G]", "longest input row; a longer one is an error row", "16M",
-     kJobs, [](RunOptions& o, const Setting& s) { o.max_record_bytes = read_bytes(s, 1024); }},
+     kRun, [](RunOptions& o, const Setting& s) { o.max_record_bytes = read_bytes(s, 1024); }},
 
     {"max-num-seqs", "Engine", S::kValue, "ROWS", "rows that run at once in a replica", "256", kEngines,
      [](RunOptions& o, const Setting& s) { o.max_num_seqs = read_integer(s, 1, 65536); }},
@@ -117,10 +116,9 @@ const std::vector<OptionSpec> kTable = {
          throw Error(ErrorKind::kConfig, "{} is {}; it must be a multiple of 16", s.where, o.block_size);
      }},
     {"gpu-memory-utilization", "Engine", S::kValue, "SHARE",
-     "share of the device's memory for weights, activations and KV blocks (on CPUs: of the rank's share of the memory "
-     "available at start)",
-     "0.9", kEngines, [](RunOptions& o, const Setting& s) { o.gpu_memory_utilization = read_number(s, 0.01, 1); }},
-    {"kv-cache-memory-bytes", "Engine", S::kValue, "BYTES[K|M|G]", "memory for KV blocks per rank", "what is left",
+     "share of the device's memory that the ranks on it use together for weights, activations and KV blocks",
+     "0.9; CPU 0.5", kEngines, [](RunOptions& o, const Setting& s) { o.gpu_memory_utilization = read_number(s, 0.01, 1); }},
+    {"kv-cache-memory-bytes", "Engine", S::kValue, "BYTES[K|M|G]", "memory for KV blocks per rank", "what is left, at most what the rows can use",
      kEngines, [](RunOptions& o, const Setting& s) { o.kv_cache_memory_bytes = read_bytes(s, 1); }},
     {"num-gpu-blocks-override", "Engine", S::kValue, "BLOCKS", "KV blocks per rank, whatever fits", "what fits",
      kEngines, [](RunOptions& o, const Setting& s) { o.num_gpu_blocks_override = read_integer(s, 1, kMaxTokens); }},
@@ -147,28 +145,28 @@ const std::vector<OptionSpec> kTable = {
     {"pipeline-parallel-size", "Devices and ranks", S::kValue, "N", "ranks that split the layers; -pp; only 1 so far",
      "1", kEngines, [](RunOptions&, const Setting& s) { only_one(s, "pipeline parallelism"); }},
 
-    {"temperature", "Sampling, for rows that do not say", S::kValue, "T", "0 to 2; 0 is greedy", "1", kJobs,
+    {"temperature", "Sampling, for rows that do not say", S::kValue, "T", "0 to 2; 0 is greedy", "1", kRun,
      [](RunOptions& o, const Setting& s) { o.sampling.temperature = read_number(s, 0, 2); }},
-    {"top-p", "Sampling, for rows that do not say", S::kValue, "P", "above 0, at most 1", "1", kJobs,
+    {"top-p", "Sampling, for rows that do not say", S::kValue, "P", "above 0, at most 1", "1", kRun,
      [](RunOptions& o, const Setting& s) { o.sampling.top_p = read_number(s, 1e-12, 1); }},
-    {"top-k", "Sampling, for rows that do not say", S::kValue, "K", "0 or -1: off", "0", kJobs,
+    {"top-k", "Sampling, for rows that do not say", S::kValue, "K", "0 or -1: off", "0", kRun,
      [](RunOptions& o, const Setting& s) { o.sampling.top_k = read_integer(s, -1); }},
-    {"min-p", "Sampling, for rows that do not say", S::kValue, "P", "0 to 1", "0", kJobs,
+    {"min-p", "Sampling, for rows that do not say", S::kValue, "P", "0 to 1", "0", kRun,
      [](RunOptions& o, const Setting& s) { o.sampling.min_p = read_number(s, 0, 1); }},
     {"max-tokens", "Sampling, for rows that do not say", S::kValue, "TOKENS", "longest answer",
-     "what fits for chat, 16 for plain prompts", kJobs,
+     "what fits for chat, 16 for plain prompts", kRun,
      [](RunOptions& o, const Setting& s) { o.sampling.max_tokens = read_integer(s, 1); }},
-    {"stop", "Sampling, for rows that do not say", S::kList, "TEXT...", "texts that end an answer", "none", kJobs,
+    {"stop", "Sampling, for rows that do not say", S::kList, "TEXT...", "texts that end an answer", "none", kRun,
      read_stop},
     {"stop-token-ids", "Sampling, for rows that do not say", S::kList, "ID...", "tokens that end an answer", "none",
-     kJobs, read_stop_ids},
+     kRun, read_stop_ids},
     {"include-stop-str-in-output", "Sampling, for rows that do not say", S::kSwitch, "BOOL",
-     "keep the stop text in the answer", "false", kJobs,
+     "keep the stop text in the answer", "false", kRun,
      [](RunOptions& o, const Setting& s) { o.sampling.include_stop_str_in_output = read_bool(s); }},
     {"ignore-eos", "Sampling, for rows that do not say", S::kSwitch, "BOOL", "go on after end-of-sequence tokens",
-     "false", kJobs, [](RunOptions& o, const Setting& s) { o.sampling.ignore_eos = read_bool(s); }},
+     "false", kRun, [](RunOptions& o, const Setting& s) { o.sampling.ignore_eos = read_bool(s); }},
     {"skip-special-tokens", "Sampling, for rows that do not say", S::kSwitch, "BOOL",
-     "leave special tokens out of the answer's text", "true", kJobs,
+     "leave special tokens out of the answer's text", "true", kRun,
      [](RunOptions& o, const Setting& s) { o.sampling.skip_special_tokens = read_bool(s); }},
 
     {"input-len", "Load", S::kValue, "TOKENS", "prompt tokens of each request", "256", kBenchThroughput,

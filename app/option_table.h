@@ -11,11 +11,10 @@ namespace tokenmill::app {
 /// Commands as bits, for the options they take.
 enum Command : unsigned {
   kRun = 1,
-  kValidate = 2,
-  kInspect = 4,
-  kTokenize = 8,
-  kBenchThroughput = 16,
-  kBenchKernels = 32,
+  kInspect = 2,
+  kTokenize = 4,
+  kBenchThroughput = 8,
+  kBenchKernels = 16,
 };
 
 /// How an option is written.

@@ -65,7 +65,7 @@ bool RowErrorLimit::allows(int64_t failed, int64_t total) const {
 }
 
 void finish_options(RunOptions& options, const std::string& command, int world_size) {
-  const bool is_job = command == "run" || command == "validate";
+  const bool is_job = command == "run";
   const auto need = [&](bool given, const char* name) {
     if (!given) throw Error(ErrorKind::kConfig, "{} needs --{}", command, name);
   };
@@ -91,6 +91,12 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
   if (options.max_num_batched_tokens < options.max_num_seqs)
     throw Error(ErrorKind::kConfig, "--max-num-batched-tokens {} is below --max-num-seqs {}; each running row needs one",
                 options.max_num_batched_tokens, options.max_num_seqs);
+}
+
+log::Level chosen_log_level(const RunOptions& options) {
+  if (options.log_level) return *options.log_level;
+  const char* text = std::getenv("TOKENMILL_LOG_LEVEL");
+  return text == nullptr || *text == '\0' ? log::Level::kInfo : log::parse_level(text);
 }
 
 int64_t source_date_epoch() {

@@ -80,6 +80,9 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
 /// The day that strftime_now shows: --date, else SOURCE_DATE_EPOCH's day, else today (UTC), as YYYY-MM-DD.
 std::string job_date(const RunOptions& options);
 
+/// --log-level, else TOKENMILL_LOG_LEVEL, else info. Throws Error(kConfig) for an unknown level in the variable.
+log::Level chosen_log_level(const RunOptions& options);
+
 /// SOURCE_DATE_EPOCH in seconds, or 0: the `created` of OpenAI answers. Throws Error(kConfig) when it is no number.
 int64_t source_date_epoch();
 

@@ -105,7 +105,7 @@ void Codec::read(const jobs::RecordSource& source, std::string_view record, RowI
                  fmt::format("custom_id {} is that of row {} too; it must be unique", row.id_json, repeated->second)};
   if (const std::optional<FieldError> wrong = check(row.sampling, options_.vocab_size))
     throw BadRow{"invalid_request", wrong->field, wrong->message};
-  const bool chat = std::holds_alternative<ChatPrompt>(row.prompt);
+  const bool chat = std::holds_alternative<text::ChatRequest>(row.prompt);
   if (!row.has_max_tokens && !chat) row.sampling.max_tokens = kDefaultCompletionTokens;
   item.return_token_ids = row.return_token_ids;
   item.prompt_field = row.prompt_field;
@@ -124,7 +124,7 @@ std::vector<int32_t> Codec::tokens_of(const ParsedRow& row) const {
       throw BadRow{"invalid_request", "messages",
                    "messages are given and the model has no chat template; give prompt, or run with --chat-template"};
     // The template writes the start token itself: none is added in front of it.
-    return tokenizer_.encode(render_chat_(std::get<ChatPrompt>(row.prompt)),
+    return tokenizer_.encode(render_chat_(std::get<text::ChatRequest>(row.prompt)),
                              {.add_special_tokens = row.add_special_tokens.value_or(false)});
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kInput) throw;

@@ -14,7 +14,7 @@
 namespace tokenmill::rows {
 
 /// Renders a chat with the model's template. Throws BadRow when the template refuses the chat. Thread-safe.
-using ChatRenderer = std::function<std::string(const ChatPrompt&)>;
+using ChatRenderer = std::function<std::string(const text::ChatRequest&)>;
 
 struct CodecOptions {
   SamplingDefaults defaults;             ///< job over model

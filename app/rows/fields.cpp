@@ -52,8 +52,8 @@ std::optional<uint64_t> seed(const JsonValue& value, std::string_view field) {
   refuse(field, value, "-1 (none) or a whole number between 0 and 18446744073709551615");
 }
 
-ChatPrompt& chat(ParsedRow& row, std::string_view field) {
-  if (auto* prompt = std::get_if<ChatPrompt>(&row.prompt)) return *prompt;
+text::ChatRequest& chat(ParsedRow& row, std::string_view field) {
+  if (auto* prompt = std::get_if<text::ChatRequest>(&row.prompt)) return *prompt;
   throw BadRow{"invalid_request", std::string(field),
                fmt::format("{} belongs to messages; this row has {}", field, row.prompt_field)};
 }
@@ -109,7 +109,7 @@ const std::vector<Field> kHonoured = {
     {"continue_final_message", kN | kChat,
      [](ParsedRow& r, const JsonValue& v, auto f) { chat(r, f).continue_final_message = boolean(v, f); }},
     {"chat_template_kwargs", kN | kChat,
-     [](ParsedRow& r, const JsonValue& v, auto f) { chat(r, f).template_kwargs = object(v, f); }},
+     [](ParsedRow& r, const JsonValue& v, auto f) { chat(r, f).chat_template_kwargs = object(v, f); }},
     {"tools", kN | kChat, [](ParsedRow& r, const JsonValue& v, auto f) { chat(r, f).tools = list(v, f); }},
     {"documents", kN | kChat, [](ParsedRow& r, const JsonValue& v, auto f) { chat(r, f).documents = list(v, f); }},
 };
@@ -224,22 +224,6 @@ void check_neutral(const NeutralField& field, const JsonValue& value) {
                                                          : fmt::format("only {}", field.neutral_text))};
 }
 
-std::string joined_parts(const JsonValue& parts, size_t index) {
-  std::string text;
-  for (const JsonValue& part : parts.items()) {
-    const JsonValue* type = part.is_object() ? part.find("type") : nullptr;
-    const JsonValue* content = part.is_object() ? part.find("text") : nullptr;
-    if (type == nullptr || !type->is_string() || type->as_string() != "text" || content == nullptr ||
-        !content->is_string())
-      throw BadRow{"invalid_request", "messages",
-                   fmt::format("messages[{}].content holds {}; this version supports only text parts "
-                               "{{\"type\":\"text\",\"text\":\"...\"}}", index, shown(part))};
-    if (!text.empty()) text += '\n';  // as vLLM joins them for templates that expect text
-    text += content->as_string();
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string shown(const JsonValue& value) {
@@ -262,27 +246,6 @@ std::vector<int32_t> read_token_ids(const JsonValue& value, std::string_view fie
     ids.push_back(static_cast<int32_t>(item.as_int64()));
   }
   return ids;
-}
-
-JsonValue read_messages(const JsonValue& value) {
-  if (!value.is_array() || value.items().empty()) refuse("messages", value, "a list of at least one message");
-  JsonValue messages = value;
-  for (size_t i = 0; i < messages.items().size(); ++i) {
-    JsonValue& message = messages.items()[i];
-    const JsonValue* role = message.is_object() ? message.find("role") : nullptr;
-    if (role == nullptr || !role->is_string())
-      throw BadRow{"invalid_request", "messages",
-                   fmt::format("messages[{}] is {}; it must be an object with a role", i, shown(message))};
-    const JsonValue* content = message.find("content");
-    if (content == nullptr || content->is_null() || content->is_string()) continue;
-    if (!content->is_array())
-      throw BadRow{"invalid_request", "messages",
-                   fmt::format("messages[{}].content is {}; it must be text", i, shown(*content))};
-    std::string text = joined_parts(*content, i);
-    for (auto& [name, member] : message.members())
-      if (name == "content") member = JsonValue::string(std::move(text));
-  }
-  return messages;
 }
 
 std::vector<std::string_view> read_fields(const JsonValue& object, RowShape shape,

@@ -17,8 +17,6 @@ std::vector<std::string_view> read_fields(const io::JsonValue& object, RowShape 
 /// Names of all fields of a shape, for suggestions.
 std::vector<std::string> field_names(RowShape shape);
 
-/// Reads messages: a non-empty array of objects with a role; content is text, null or a list of text parts.
-io::JsonValue read_messages(const io::JsonValue& value);
 /// Reads a non-negative int32 array.
 std::vector<int32_t> read_token_ids(const io::JsonValue& value, std::string_view field);
 

@@ -35,7 +35,7 @@ void read_prompt(const JsonValue& record, ParsedRow& row) {
   if (found == nullptr)
     throw BadRow{"invalid_request", "prompt", "field \"prompt\" is missing (give prompt, messages or prompt_token_ids)"};
   if (row.prompt_field == "messages") {
-    row.prompt = ChatPrompt{.messages = read_messages(*found)};
+    row.prompt = text::ChatRequest{.messages = *found};
   } else if (row.prompt_field == "prompt_token_ids") {
     row.prompt = read_token_ids(*found, row.prompt_field);
   } else if (found->is_string()) {

@@ -113,7 +113,7 @@ void read_openai(const JsonValue& record, ParsedRow& row) {
     throw BadRow{"invalid_request", name, fmt::format("field \"{}\" is missing in body", name)};
   if (chat) {
     row.prompt_field = name;
-    row.prompt = ChatPrompt{.messages = read_messages(*prompt)};
+    row.prompt = text::ChatRequest{.messages = *prompt};
     check_tools(*body);
   } else {
     read_completion_prompt(*prompt, row);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "engine/text/chat_template.h"
 #include "io/json.h"
 #include "jobs/generator.h"
 
@@ -23,17 +24,8 @@ struct RowError {
   bool ours = false;  ///< the fault is tokenmill's, not the row's (OpenAI: status 500 instead of 400)
 };
 
-/// A chat to be rendered by the model's template.
-struct ChatPrompt {
-  io::JsonValue messages;                ///< array of objects; lists of text parts joined to strings
-  io::JsonValue tools, documents;        ///< null: none
-  io::JsonValue template_kwargs;         ///< object or null
-  bool add_generation_prompt = true;
-  bool continue_final_message = false;
-};
-
 /// What the row wants to be completed.
-using Prompt = std::variant<std::string, std::vector<int32_t>, ChatPrompt>;
+using Prompt = std::variant<std::string, std::vector<int32_t>, text::ChatRequest>;
 
 /// A record understood, its prompt not yet tokenized.
 struct ParsedRow {

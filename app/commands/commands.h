@@ -1,0 +1,22 @@
+#pragma once
+#include <cstdio>
+#include <istream>
+#include <ostream>
+
+#include "app/options.h"
+#include "parallel/mpi.h"
+
+/// One function per command; each returns the process's exit code (exit_codes.h) and throws Error.
+namespace tokenmill::app {
+
+/// Collective: every rank calls it with the same options and gets the same code.
+int run_job(RunOptions options, parallel::MpiSession& session);
+/// Collective: random prompts through an engine per rank; prints the figures on rank 0.
+int bench_throughput(RunOptions options, parallel::MpiSession& session);
+
+/// One JSON value a line in, one JSON object a line out. Returns 0 even when lines fail: each says so itself.
+int tokenize(RunOptions options, std::istream& in, std::ostream& out);
+/// Prints what a model is.
+int inspect(RunOptions options, std::ostream& out);
+
+}  // namespace tokenmill::app

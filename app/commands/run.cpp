@@ -1,0 +1,154 @@
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "app/build.h"
+#include "app/chat.h"
+#include "app/commands/commands.h"
+#include "app/exit_codes.h"
+#include "app/generator.h"
+#include "app/progress_view.h"
+#include "app/ranks.h"
+#include "app/report_sections.h"
+#include "app/rows/id_census.h"
+#include "app/version.h"
+#include "jobs/job.h"
+#include "kernels/core/log.h"
+
+namespace tokenmill::app {
+namespace {
+
+/// The text side of a job: the same on every rank.
+struct TextSide {
+  TokenizerSource source;
+  std::optional<text::ChatTemplate> chat_template;
+  rows::ChatRenderer render_chat;  ///< refers to chat_template
+};
+
+std::unique_ptr<TextSide> load_text_side(const RunOptions& options) {
+  auto side = std::make_unique<TextSide>(TextSide{load_tokenizer(options.model), std::nullopt, {}});
+  try {
+    side->chat_template = load_chat_template(side->source, options.chat_template);
+  } catch (const Error& error) {
+    if (!options.chat_template.empty()) throw;
+    // Plain prompts run all the same; each chat row gets this as its error.
+    log::warning("rows with messages will be error rows: {}", error.what());
+    side->render_chat = [text = std::string(error.what())](const text::ChatRequest&) -> std::string {
+      throw rows::BadRow{"invalid_request", "messages", text};
+    };
+  }
+  if (side->chat_template) side->render_chat = make_chat_renderer(*side->chat_template, options.date);
+  return side;
+}
+
+/// Sampling below the job's own: the model's generation_config.json, unless it asks for what cannot be honoured.
+rows::SamplingDefaults model_defaults(const RunOptions& options, const Checkpoint& checkpoint) {
+  if (!options.use_generation_config) return {};
+  const GenerationDefaults& found = checkpoint.generation();
+  if (!found.not_supported.empty())
+    throw Error(ErrorKind::kConfig,
+                "the model's generation_config.json asks for {}, which is not available in this version; --generation-config "
+                "none leaves the file out (give --temperature, --top-p and --top-k yourself then)",
+                found.not_supported[0]);
+  return {.temperature = found.temperature, .top_p = found.top_p, .min_p = found.min_p, .top_k = found.top_k};
+}
+
+void refuse_old_results(const RunOptions& options, const parallel::Comm& world) {
+  parallel::agree_on(world, [&] {
+    if (world.rank() != 0 || options.restart) return;
+    if (const std::vector<std::string> found = jobs::OutputDir(options.output).results(); !found.empty())
+      throw Error(ErrorKind::kConfig, "--output {} holds {} of an earlier run; choose another directory, or replace its "
+                  "results with --restart", options.output, found[0]);
+  });
+}
+
+rows::CodecOptions codec_options(const RunOptions& options, const Replica& replica,
+                                 std::unordered_map<int64_t, int64_t> repeated_custom_ids) {
+  std::string model = options.model;
+  while (model.size() > 1 && model.ends_with('/')) model.pop_back();
+  return {.defaults = rows::merged(options.sampling, model_defaults(options, *replica.checkpoint)),
+          .vocab_size = replica.model->config().vocab_size,
+          .seed = options.seed,
+          .passthrough = options.passthrough,
+          .max_record_bytes = options.max_record_bytes,
+          .openai = {model.substr(model.rfind('/') + 1), source_date_epoch()},
+          .repeated_custom_ids = std::move(repeated_custom_ids)};
+}
+
+void print_banner(const RunOptions& options, const Ranks& ranks, const Replica& replica, const std::string& mpi) {
+  const ModelConfig& config = replica.model->config();
+  log::info("tokenmill {} | {} | {}", kVersion, mpi, describe(ranks));
+  log::info("model {} | {}, {:.1f} M parameters, {}, up to {} tokens a row", options.model, config.architecture,
+            static_cast<double>(replica.num_parameters) / 1e6, to_string(replica.dtype),
+            format_count(replica.max_model_len));
+  log::info("device {} per rank | {}", replica.ops->describe(), replica.memory.describe());
+  if (!replica.dtype_note.empty()) log::warning("{}", replica.dtype_note);
+}
+
+void print_summary(const RunOptions& options, const jobs::JobOutcome& outcome) {
+  const jobs::GeneratorStats totals = outcome.totals();
+  const auto rate = [&](int64_t count) {
+    return format_count(outcome.run_s > 0 ? std::llround(static_cast<double>(count) / outcome.run_s) : 0);
+  };
+  log::info("done: {} of {} rows answered, {} with errors | prompt {} tokens ({} tok/s), generation {} tokens ({} tok/s) | "
+            "{}",
+            format_count(outcome.rows - outcome.failed), format_count(outcome.rows), format_count(outcome.failed),
+            format_count(totals.prompt_tokens), rate(totals.prompt_tokens), format_count(totals.generation_tokens),
+            rate(totals.generation_tokens), format_duration(outcome.elapsed_s));
+  log::info("results: {0}/output.jsonl | figures: {0}/run.yaml", options.output);
+}
+
+/// Sends what the census found to every rank and says what is worth a warning.
+std::unordered_map<int64_t, int64_t> share_census(const rows::IdCensus& census, const parallel::Comm& world) {
+  if (census.num_repeated_ids() > 0)
+    log::warning("{} rows have the id of an earlier row; equal ids with equal prompts get equal random streams",
+                 format_count(census.num_repeated_ids()));
+  if (!census.complete()) log::warning("the job has too many ids to compare them all: repeated ones may be missed");
+  std::string bytes = world.rank() == 0 ? census.serialize() : "";
+  parallel::broadcast_bytes(world, bytes, 0);
+  return rows::IdCensus::deserialize(bytes);
+}
+
+}  // namespace
+
+int run_job(RunOptions options, parallel::MpiSession& session) {
+  const parallel::Comm& world = session.world();
+  parallel::agree_on(world, [&] {
+    finish_options(options, "run", world.size());
+    options.date = job_date(options);
+  });
+  parallel::broadcast_bytes(world, options.date, 0);
+  const Ranks ranks = join_ranks(options, world);
+  options.cpu_isa = common_cpu_isa(options, world);
+  refuse_old_results(options, world);
+
+  const std::unique_ptr<TextSide> text = parallel::agree_on(world, [&] { return load_text_side(options); });
+  const std::unique_ptr<Replica> replica = parallel::agree_on(world, [&] { return build_replica(options, ranks.share); });
+  parallel::agree_on(world, [&] { model_defaults(options, *replica->checkpoint); });
+  if (world.rank() == 0) print_banner(options, ranks, *replica, session.library_version());
+
+  ProgressView view;
+  rows::IdCensus census;
+  jobs::Job job({.inputs = options.input,
+                 .output_dir = options.output,
+                 .restart = options.restart,
+                 .reader = {.max_record_bytes = options.max_record_bytes},
+                 .on_record = [&](int64_t row, std::string_view record) { census.add(row, record); }},
+                session, [&](const jobs::JobProgress& progress) { view.show(progress); });
+  log::info("rows {} in {} file{} | seed {}, date {} | output {}", format_count(job.num_rows()), options.input.size(),
+            options.input.size() == 1 ? "" : "s", options.seed, options.date, options.output);
+
+  const rows::Codec codec(text->source.tokenizer, text->render_chat,
+                          codec_options(options, *replica, share_census(census, world)));
+  Engine engine(*replica->runner, &text->source.tokenizer,
+                {.enable_chunked_prefill = options.enable_chunked_prefill,
+                 .eos_token_ids = replica->checkpoint->eos_token_ids()});
+  EngineGenerator generator(engine, codec, options.max_num_seqs);
+  const jobs::JobOutcome outcome = job.run(codec, generator);
+  view.finish();
+  job.write_report(report_sections(options, ranks, *replica, session.library_version()), outcome);
+  if (world.rank() == 0) print_summary(options, outcome);
+  return options.max_row_errors.allows(outcome.failed, outcome.rows) ? kExitDone : kExitRowErrors;
+}
+
+}  // namespace tokenmill::app

@@ -1,0 +1,61 @@
+#include <cstdio>
+#include <iostream>
+
+#include "app/commands/commands.h"
+#include "app/exit_codes.h"
+#include "app/flags.h"
+#include "parallel/mpi.h"
+
+namespace tokenmill::app {
+namespace {
+
+void print_error(const Error& error) {
+  std::fprintf(stderr, "error[%s] %s\n", to_string(error.kind()), error.what());
+}
+
+/// Commands that ranks do together. A usage error is thrown after MPI is up, so that one rank prints it.
+int run_on_ranks(const CommandLine& line, RunOptions options, const std::optional<Error>& usage) {
+  if (const auto problem = parallel::check_launcher()) {
+    if (problem->prints) print_error(Error(ErrorKind::kConfig, problem->text));
+    return kExitUsage;
+  }
+  parallel::MpiSession session({exit_code, print_error});
+  return session.guard([&] {
+    parallel::agree(session.world(), usage);
+    return line.command == kRun ? run_job(std::move(options), session) : bench_throughput(std::move(options), session);
+  });
+}
+
+int run_program(const std::vector<std::string>& arguments) {
+  CommandLine line;
+  RunOptions options;
+  std::optional<Error> usage;
+  try {
+    line = parse_command_line(arguments);
+    options = parse_options(line);
+    log::configure(chosen_log_level(options), "");
+  } catch (const Error& error) {
+    usage = error;
+  }
+  if (!line.text.empty()) return std::fputs(line.text.c_str(), stdout) < 0 ? kExitEnvironment : kExitDone;
+  if (runs_on_ranks(arguments)) return run_on_ranks(line, std::move(options), usage);
+  if (usage) throw Error(*usage);
+  if (line.command == kTokenize) return tokenize(std::move(options), std::cin, std::cout);
+  return inspect(std::move(options), std::cout);
+}
+
+}  // namespace
+}  // namespace tokenmill::app
+
+int main(int argc, char** argv) {
+  std::ios::sync_with_stdio(false);
+  try {
+    return tokenmill::app::run_program({argv + 1, argv + argc});
+  } catch (const tokenmill::Error& error) {
+    tokenmill::app::print_error(error);
+    return tokenmill::app::exit_code(error.kind());
+  } catch (const std::exception& error) {
+    tokenmill::app::print_error(tokenmill::Error(tokenmill::ErrorKind::kInternal, std::string(error.what())));
+    return tokenmill::app::kExitInternal;
+  }
+}

@@ -1,0 +1,47 @@
+#include "app/ranks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/core/log.h"
+#include "kernels/cpu/isa.h"
+
+namespace tokenmill::app {
+
+Ranks join_ranks(const RunOptions& options, const parallel::Comm& world) {
+  if (world.rank() != 0)
+    log::configure(std::max(chosen_log_level(options), log::Level::kWarning), parallel::world_place() + ": ");
+  Ranks ranks;
+  ranks.topology = parallel::gather_topology(world);
+  const parallel::RankPlace& place = ranks.topology.ranks[static_cast<size_t>(world.rank())];
+  ranks.share.num_threads = place.num_threads;
+  ranks.share.ranks_on_node = static_cast<int>(std::count_if(
+      ranks.topology.ranks.begin(), ranks.topology.ranks.end(), [&](const auto& other) { return other.node == place.node; }));
+  const parallel::Grid grid =
+      parallel::resolve_grid({.dp = static_cast<int>(options.data_parallel_size.value_or(0))}, world.size());
+  ranks.groups = parallel::make_groups(world, ranks.topology, grid);
+  log::debug("rank {}: node {} ({}), local rank {}, cores {}, {} threads", world.rank(), place.node, place.host,
+             place.local_rank, place.cpus.describe(), place.num_threads);
+  return ranks;
+}
+
+std::string common_cpu_isa(const RunOptions& options, const parallel::Comm& world) {
+  if (options.cpu_isa != "auto") return options.cpu_isa;
+  const std::vector<cpu::Isa> mine = cpu::available_isas();
+  size_t common = mine.size();  // each list is a beginning of the longest one
+  for (const std::string& count : parallel::gather_bytes(world, std::to_string(mine.size())))
+    common = std::min<size_t>(common, std::stoul(count));
+  if (common < mine.size())
+    log::debug("cpu-isa {} instead of {}: another rank's CPU has no more", to_string(mine[common - 1]),
+               to_string(mine.back()));
+  return to_string(mine[common - 1]);
+}
+
+std::string describe(const Ranks& ranks) {
+  const auto plural = [](auto n, const char* word) { return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s"); };
+  return fmt::format("{} on {}, {}", plural(ranks.topology.ranks.size(), "rank"), plural(ranks.topology.num_nodes, "node"),
+                     plural(ranks.groups.grid.dp, "replica"));
+}
+
+}  // namespace tokenmill::app

@@ -1,0 +1,152 @@
+"""How the program is started, what it refuses, and how a job ends when something fails."""
+import json
+import shutil
+import subprocess
+import time
+import unittest
+
+from harness import DATA, MPIEXEC, TINY, TOKENMILL, Case, environment, tokenmill
+
+ROW = [{"id": 1, "prompt": "x", "max_tokens": 2}]
+
+
+class Launch(Case):
+    def check_refused(self, result, code, *texts):
+        self.assertEqual(result.code, code, result.stderr)
+        lines = [line for line in result.stderr.splitlines() if line.startswith("error[")]
+        self.assertEqual(len(lines), 1, result.stderr)
+        for text in texts:
+            self.assertIn(text, lines[0])
+
+    def test_help_and_version_need_nothing(self):
+        for arguments in (["--help"], ["run", "--help"], ["--version"], ["bench", "throughput", "--help"]):
+            result = tokenmill(*arguments, env={"PATH": "/nonexistent"})
+            self.assertEqual((result.code, result.stderr), (0, ""))
+            self.assertIn("tokenmill", result.stdout)
+
+    def test_usage_errors_are_printed_once_and_exit_2(self):
+        for ranks in (0, 3):
+            self.check_refused(tokenmill("run", "--max-num-seqz", "3", ranks=ranks), 2, "did you mean max-num-seqs?")
+            self.check_refused(tokenmill("run", "--model", TINY, ranks=ranks), 2, "run needs --input")
+            self.check_refused(tokenmill("run", "--enable-expert-parallel", ranks=ranks), 2,
+                               "--enable-expert-parallel is not available in this version")
+        self.check_refused(tokenmill("merge", "x"), 2, "merge is not available in this version")
+        self.check_refused(tokenmill("inspect", "--model", self.dir / "none"), 2, "no such file")
+
+    def test_a_model_that_cannot_run_stops_all_ranks_with_one_message(self):
+        model = self.dir / "model"
+        shutil.copytree(TINY, model)
+        config = model / "config.json"
+        config.write_text(config.read_text().replace('"hidden_act": "silu"', '"hidden_act": "swish9"'))
+        rows = self.write("in.jsonl", ROW)
+        self.check_refused(tokenmill("run", "--model", model, "--input", rows, "--output", self.dir / "o", ranks=2), 2,
+                           "hidden_act", "swish9")
+        self.assertFalse((self.dir / "o").exists())
+
+    def test_one_rank_that_cannot_read_its_weights_ends_the_job(self):
+        model = self.dir / "model"
+        shutil.copytree(TINY, model)
+        weights = model / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1000])
+        rows = self.write("in.jsonl", ROW)
+        flags = ["run", "--input", rows, "--output", self.dir / "o", "--model"]
+        start = time.monotonic()
+        done = subprocess.run([MPIEXEC, "-n", "3", TOKENMILL, *flags, TINY, ":", "-n", "1", TOKENMILL, *flags, model],
+                              capture_output=True, text=True, timeout=60, env=environment(), check=False)
+        self.assertLess(time.monotonic() - start, 60)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("error[")]
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertIn("rank 3 of 4", lines[0])
+        self.assertIn("model.safetensors", lines[0])
+        self.assertEqual(done.returncode, 4)
+        self.assertFalse((self.dir / "o" / "output.jsonl").exists())
+
+    def test_tasks_without_a_process_manager_are_refused_before_anything_is_written(self):
+        slurm = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_NTASKS": "4", "SLURM_STEP_NUM_TASKS": "4"}
+        rows = self.write("in.jsonl", ROW)
+        arguments = ["run", "--model", TINY, "--input", rows, "--output", self.dir / "o"]
+        for task in range(4):
+            result = tokenmill(*arguments, env=environment(**slurm, SLURM_PROCID=str(task)))
+            self.assertEqual(result.code, 2)
+            self.assertEqual("--mpi=pmix" in result.stderr, task == 0, result.stderr)
+            self.assertEqual(len(result.stderr.splitlines()), 1 if task == 0 else 0)
+        self.assertFalse((self.dir / "o").exists())
+        one_task = environment(**slurm | {"SLURM_STEP_NUM_TASKS": "1", "SLURM_NTASKS": "1"}, SLURM_PROCID="0")
+        self.assertEqual(tokenmill(*arguments, env=one_task).code, 0)
+        # mpirun -n 1 inside a larger allocation
+        result = tokenmill(*arguments, "--restart", ranks=1, env=environment(SLURM_NTASKS="4", SLURM_JOB_ID="7"))
+        self.assertEqual(result.code, 0, result.stderr)
+
+    def test_results_are_not_replaced_unless_asked(self):
+        rows = self.write("in.jsonl", ROW)
+        arguments = ["run", "--model", TINY, "--input", rows, "--output", self.dir / "o"]
+        self.assertEqual(tokenmill(*arguments).code, 0)
+        before = (self.dir / "o" / "output.jsonl").read_bytes()
+        self.check_refused(tokenmill(*arguments, ranks=2), 2, "--restart")
+        self.assertEqual((self.dir / "o" / "output.jsonl").read_bytes(), before)
+        rows.write_text('{"id": 2, "prompt": "y"}\n')
+        self.assertEqual(tokenmill(*arguments, "--restart").code, 0)
+        self.assertIn(b'"id":2', (self.dir / "o" / "output.jsonl").read_bytes())
+
+    def test_the_job_file_and_flags(self):
+        job = self.write("job.yaml", f"model: {TINY}\ninput: {self.write('in.jsonl', ROW)}\noutput: {self.dir}/o\n"
+                                     "sampling:\n  max_tokens: 5\n")
+        self.assertEqual(tokenmill("run", job, "--max-num-seqs", "2", ranks=2).code, 0)
+        self.assertIn("max_num_seqs: 2", (self.dir / "o" / "run.yaml").read_text())
+        job.write_text("model: x\nmax-num-seq: 2\n")
+        self.check_refused(tokenmill("run", job, ranks=2), 2, f"{job}:2: max-num-seq", "max-num-seqs?")
+
+    def test_what_a_run_says(self):
+        result = self.job([{"id": i, "prompt": "x", "max_tokens": 3} for i in range(5)], ranks=2)
+        for text in ("2 ranks on 1 node, 2 replicas", "tiny-llama", "avx", "rows 5 in 1 file", "5 of 5 rows answered",
+                     "run.yaml"):
+            self.assertIn(text, result.stderr)
+        quiet = self.job(ROW, "--log-level", "error")
+        self.assertEqual(quiet.stderr, "")
+        debug = self.job(ROW, env=environment(TOKENMILL_LOG_LEVEL="debug"))
+        self.assertIn("memory plan", debug.stderr)
+
+
+class OtherCommands(Case):
+    def test_tokenize_takes_texts_chats_and_rows(self):
+        lines = ['"The capital"', '[{"role":"user","content":"hi"}]', '{"messages":[{"role":"user","content":"hi"}]}',
+                 '{"prompt":"The capital"}', "[1,2]", "{", '{"messages":[]}', "3"]
+        result = tokenmill("tokenize", "--model", TINY, stdin="\n".join(lines))
+        self.assertEqual(result.code, 0, result.stderr)
+        got = [json.loads(line) for line in result.stdout.splitlines()]
+        self.assertEqual(len(got), 8)
+        self.assertEqual(got[0]["text"], "The capital")
+        self.assertEqual(got[0], got[3])
+        self.assertEqual(got[1], got[2])
+        self.assertEqual(got[1]["prompt"], "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n")
+        self.assertEqual(got[4]["ids"], [1, 2])
+        self.assertEqual([list(line) for line in got[5:]], [["error"]] * 3)
+        spm = DATA / "models" / "tiny-llama3"
+        with_start = tokenmill("tokenize", "--model", spm, stdin='"x"').stdout
+        without = tokenmill("tokenize", "--model", spm, "--add-special-tokens", "false", stdin='"x"').stdout
+        self.assertEqual(json.loads(with_start)["ids"][1:], json.loads(without)["ids"])
+
+    def test_inspect_prints_what_a_model_is(self):
+        for model in (TINY, DATA / "models" / "gguf" / "tiny-llama-Q4_1.gguf"):
+            result = tokenmill("inspect", "--model", model)
+            self.assertEqual(result.code, 0, result.stderr)
+            self.assertRegex(result.stdout, r"hidden_size +64")
+            self.assertIn("model.layers.1.self_attn.q_proj.weight", result.stdout)
+
+    def test_bench_throughput_writes_its_figures(self):
+        path = self.dir / "bench.json"
+        for ranks in (0, 2):
+            result = tokenmill("bench", "throughput", "--model", TINY, "--input-len", "20", "--output-len", "5",
+                               "--num-prompts", "9", "--output-json", path, ranks=ranks)
+            self.assertEqual(result.code, 0, result.stderr)
+            self.assertIn("9 requests of 20 + 5 tokens", result.stdout)
+            figures = json.loads(path.read_text())
+            self.assertEqual((figures["num_requests"], figures["total_input_tokens"], figures["total_output_tokens"],
+                              figures["total_num_tokens"]), (9, 180, 45, 225))
+            self.assertAlmostEqual(figures["tokens_per_second"], 225 / figures["elapsed_time"],
+                                   delta=figures["tokens_per_second"] * 1e-3)
+            self.assertEqual(figures["world"]["dp"], max(1, ranks))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
