@@ -1,5 +1,7 @@
 #include "jobs/job.h"
 
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <system_error>
 
@@ -22,6 +24,12 @@ Error as_error(const std::exception& exception) {
   return Error(ErrorKind::kInternal, std::string(exception.what()));
 }
 
+int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
+
 }  // namespace
 
 Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallback progress)
@@ -31,9 +39,7 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
       output_(options.output_dir),
       start_(Clock::now()) {
   const parallel::Comm& world = session_.world();
-  parallel::agree_on(world, [&] {
-    if (world.rank() == 0) check_inputs(options_.inputs);
-  });
+  parallel::run_on_root(world, [&] { check_inputs(options_.inputs); });
   prepare_output(output_, options_.restart, options_.inputs, world);
   announce(JobPhase::kIndexing);
   const auto index_start = Clock::now();
@@ -71,9 +77,7 @@ JobOutcome Job::run(const RowCodec& codec, Generator& generator) {
   }
   const auto merge_start = Clock::now();
   announce(JobPhase::kMerging);
-  parallel::agree_on(world, [&] {
-    if (world.rank() == 0) merge(outcome.failed);
-  });
+  parallel::run_on_root(world, [&] { merge(outcome.failed); });
   outcome.merge_s = seconds_since(merge_start);
   outcome.elapsed_s = seconds_since(start_);
   return outcome;
@@ -97,7 +101,7 @@ ReplicaReport Job::run_leader(const RowCodec& codec, Generator& generator) {
   ReplicaReport report{.rank = rank, .host = parallel::host_name()};
   {
     Commit commit({output_.part_path(rank), output_.ledger_path(rank)}, {.commit_s = options_.commit_s}, fatal);
-    Feed feed(index_, codec, {.reader = options_.reader}, [&] { return control.pull(); }, fatal);
+    Feed feed(index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows}, [&] { return control.pull(); }, fatal);
     try {
       report.status = run_batches(generator, feed, commit, [&](const ReplicaStatus& s) { control.publish(s); });
       report.run_s = seconds_since(run_start);
@@ -107,6 +111,7 @@ ReplicaReport Job::run_leader(const RowCodec& codec, Generator& generator) {
     }
   }
   control.finish();
+  report.peak_resident_bytes = peak_resident_bytes();
   return report;
 }
 
@@ -120,9 +125,8 @@ void Job::merge(int64_t num_failed) const {
 }
 
 void Job::write_report(const std::vector<std::pair<std::string, ReportSection>>& sections, const JobOutcome& outcome) {
-  parallel::agree_on(session_.world(), [&] {
-    if (session_.world().rank() == 0) write_run_report(output_.report_path(), sections, options_.inputs, outcome);
-  });
+  parallel::run_on_root(session_.world(),
+                        [&] { write_run_report(output_.report_path(), sections, options_.inputs, outcome); });
 }
 
 }  // namespace tokenmill::jobs

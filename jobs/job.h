@@ -23,6 +23,7 @@ struct JobOptions {
   /// Sees every record while rank 0 indexes the inputs (IndexOptions::on_record); called on rank 0 only.
   std::function<void(int64_t row, std::string_view record)> on_record;
   int64_t max_chunk_rows = 256;  ///< handed to a replica at a time
+  int64_t queued_rows = 64;      ///< encoded and waiting on each replica; as many as the Generator may want at once
   double commit_s = 2;           ///< finished rows are on their way to the disk at least this often
   double progress_s = 2;
 };

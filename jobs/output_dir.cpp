@@ -66,9 +66,7 @@ void create(const OutputDir& directory, bool restart, const std::vector<std::str
 void check_shared(const OutputDir& directory, const parallel::Comm& world) {
   std::string marker = fmt::format("{}/visible-{}-{}", directory.journal(), ::getpid(),
                                    std::chrono::system_clock::now().time_since_epoch().count());
-  parallel::agree_on(world, [&] {
-    if (world.rank() == 0) io::File::create_new(marker).close();
-  });
+  parallel::run_on_root(world, [&] { io::File::create_new(marker).close(); });
   parallel::broadcast_bytes(world, marker, 0);
   parallel::agree_on(world, [&] {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::duration<double>(kVisibleWithin_s);
@@ -100,9 +98,7 @@ std::vector<std::string> OutputDir::results() const {
 
 void prepare_output(const OutputDir& directory, bool restart, const std::vector<std::string>& inputs,
                     const parallel::Comm& world) {
-  parallel::agree_on(world, [&] {
-    if (world.rank() == 0) create(directory, restart, inputs);
-  });
+  parallel::run_on_root(world, [&] { create(directory, restart, inputs); });
   check_shared(directory, world);
 }
 

@@ -59,7 +59,8 @@ ReportSection replica_section(const ReplicaReport& replica) {
           {"kv_usage_peak", rounded(stats.kv_usage_peak)},
           {"run_s", rounded(replica.run_s)},
           {"busy_s", rounded(replica.status.busy_s)},
-          {"step_s", rounded(stats.step_seconds)}};
+          {"step_s", rounded(stats.step_seconds)},
+          {"peak_resident_bytes", replica.peak_resident_bytes}};
 }
 
 }  // namespace
@@ -128,9 +129,10 @@ void write_run_report(const std::string& path, const std::vector<std::pair<std::
 std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const ReplicaReport& mine) {
   struct Fixed {
     double run_s;
+    int64_t peak_resident_bytes;
     ReplicaStatus status;
   };
-  const Fixed fixed{mine.run_s, mine.status};
+  const Fixed fixed{mine.run_s, mine.peak_resident_bytes, mine.status};
   const std::string bytes = std::string(reinterpret_cast<const char*>(&fixed), sizeof fixed) + mine.host;
   std::vector<ReplicaReport> reports;
   for (const std::string& text : parallel::gather_bytes(world, bytes)) {
@@ -138,7 +140,7 @@ std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const Rep
     TM_ASSERT(text.size() >= sizeof one);
     std::memcpy(&one, text.data(), sizeof one);
     reports.push_back({.rank = static_cast<int>(reports.size()), .host = text.substr(sizeof one), .run_s = one.run_s,
-                       .status = one.status});
+                       .peak_resident_bytes = one.peak_resident_bytes, .status = one.status});
   }
   return reports;
 }

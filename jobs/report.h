@@ -21,6 +21,7 @@ struct ReplicaReport {
   int rank = 0;      ///< world rank of the leader
   std::string host;
   double run_s = 0;  ///< from the common start to this replica's last row
+  int64_t peak_resident_bytes = 0;  ///< of the whole process, start-up included
   ReplicaStatus status;
 };
 

@@ -114,6 +114,21 @@ void agree(const Comm& comm, const std::optional<Error>& error) {
   throw AgreedError(static_cast<ErrorKind>(text[0]), text.substr(1));
 }
 
+void run_on_root(const Comm& comm, const std::function<void()>& function) {
+  std::string text;  // of a user's mistake: its kind, then its words
+  agree_on(comm, [&] {
+    if (comm.rank() != 0) return;
+    try {
+      function();
+    } catch (const Error& e) {
+      if (e.kind() != ErrorKind::kConfig && e.kind() != ErrorKind::kInput) throw;
+      text = std::string(1, static_cast<char>(e.kind())) + e.what();
+    }
+  });
+  broadcast_bytes(comm, text, 0);
+  if (!text.empty()) throw AgreedError(static_cast<ErrorKind>(text[0]), text.substr(1));
+}
+
 void broadcast_bytes(const Comm& comm, std::string& bytes, int root) {
   uint64_t size = bytes.size();
   MPI_Request request = MPI_REQUEST_NULL;

@@ -85,6 +85,10 @@ auto agree_on(const Comm& comm, Function&& function) {
   if constexpr (!std::is_void_v<Result>) return std::move(*result);
 }
 
+/// Collective: rank 0 of comm runs function on behalf of all; its failure is thrown by all. A mistake of the user (config,
+/// input) is not blamed on rank 0.
+void run_on_root(const Comm& comm, const std::function<void()>& function);
+
 /// Collective: root's bytes reach every rank. Waits without burning the core.
 void broadcast_bytes(const Comm& comm, std::string& bytes, int root);
 /// Collective: the bytes of every rank, in rank order, on every rank. Waits without burning the core.

@@ -59,6 +59,18 @@ TEST_CASE("any exception is agreed on, also an empty message") {
   CHECK_THROWS_AS(agree_on(world, [&] { if (world.rank() == 0) throw std::runtime_error(""); }), AgreedError);
 }
 
+TEST_CASE("rank 0 works on behalf of all: a user's mistake is not blamed on it, its own trouble is") {
+  const Comm world = Comm::world();
+  int runs = 0;
+  run_on_root(world, [&] { ++runs; });
+  CHECK(runs == (world.rank() == 0 ? 1 : 0));
+  CHECK_THROWS_WITH_AS(run_on_root(world, [] { throw Error(ErrorKind::kInput, "in.jsonl does not exist"); }),
+                       "in.jsonl does not exist", AgreedError);
+  CHECK_THROWS_WITH_AS(run_on_root(world, [] { throw Error(ErrorKind::kIo, "disk full"); }),
+                       doctest::Contains("rank 0 of "), AgreedError);
+  CHECK_THROWS_AS(run_on_root(world, [] { throw std::runtime_error("x"); }), AgreedError);
+}
+
 TEST_CASE("bytes are broadcast from any root and gathered in rank order, empty ones too") {
   const Comm world = Comm::world();
   const int root = world.size() - 1;
