@@ -356,17 +356,11 @@ class JsonBuilder {
     open_.push_back(&slot);
     return true;
   }
-  /// "[json.exception...] ... - invalid literal; last read: '<the whole token>'; expected ..." without the token, which
-  /// may be megabytes long or invalid UTF-8.
-  static std::string reason(std::string_view text) {
+  /// "[json.exception...] ... - invalid literal; last read: '<the whole token>'..." up to the token, which may be
+  /// megabytes long, invalid UTF-8, or look like the rest of the message.
+  static std::string_view reason(std::string_view text) {
     if (const size_t start = text.find("syntax error "); start != text.npos) text.remove_prefix(start + 13);
-    std::string_view tail;
-    if (const size_t token = text.find("; last read: '"); token != text.npos) {
-      if (const size_t expected = text.rfind("'; expected "); expected != text.npos && expected > token)
-        tail = text.substr(expected + 1);
-      text = text.substr(0, token);
-    }
-    return std::string(text) + std::string(tail);
+    return text.substr(0, text.find("; last read: '"));
   }
 
   std::string_view where_;

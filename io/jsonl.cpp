@@ -62,7 +62,7 @@ bool JsonlReader::fill() {
   const int64_t n = stream_->read(std::as_writable_bytes(std::span(buffer_.get() + end_, room)));
   end_ += static_cast<size_t>(n);
   at_end_ = n == 0;
-  read_bytes_ = std::min(read_bytes_ * 2, kBufferBytes);
+  if (n == static_cast<int64_t>(room)) read_bytes_ = std::min(read_bytes_ * 2, kBufferBytes);
   return n > 0;
 }
 

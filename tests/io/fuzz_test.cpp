@@ -132,7 +132,7 @@ void run_one(Target target, const char* name, const std::string& input) {
     const std::string path =
         (std::filesystem::temp_directory_path() / (std::string("tokenmill-fuzz-") + name)).string();
     io::write_file_atomically(path, input);
-    FAIL_CHECK(name << ": " << error.what() << "; the input is in " << path);
+    FAIL_CHECK(std::string(name) << ": " << error.what() << "; the input is in " << path);
   }
 }
 
@@ -151,7 +151,7 @@ void fuzz(Target target, const char* name, const std::vector<std::string>& seeds
     run_one(target, name, input);
   }
   CHECK(round >= 64);
-  if (seconds > 0) MESSAGE(name << ": " << round << " inputs");
+  if (seconds > 0) MESSAGE(std::string(name) << ": " << round << " inputs");
 }
 
 std::vector<std::string> case_files(const std::string& prefix, const std::string& suffix) {

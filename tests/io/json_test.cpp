@@ -147,6 +147,9 @@ TEST_CASE("an error text stays short and valid UTF-8 however long or damaged the
   const std::string text = error_of("\"" + std::string(100000, 'x') + "\xFF");
   CHECK(text.size() < 300);
   CHECK(io::find_invalid_utf8(text) == std::string::npos);
+  // A token that looks like the parser's own message.
+  const std::string posing = error_of("{\"a\":\"x'; expected y\xE1.\"}");
+  CHECK(posing == "file.jsonl:12: invalid JSON at byte 22: while parsing value - invalid string: ill-formed UTF-8 byte");
 }
 
 TEST_CASE("nesting is capped, and the deepest allowed value parses") {
