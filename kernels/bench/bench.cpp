@@ -1,0 +1,261 @@
+#include "kernels/bench/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <functional>
+
+#include "kernels/core/check.h"
+#include "kernels/random.h"
+
+namespace tokenmill::bench {
+namespace {
+
+/// Device memory with a view over it; values of the CPU device are written in place.
+struct Tensor {
+  Tensor(Ops& ops, DType dtype, std::initializer_list<int64_t> shape) {
+    int64_t count = 1;
+    for (const int64_t n : shape) count *= n;
+    buffer = ops.memory().allocate(std::max<int64_t>(1, count * dtype_size(dtype)));
+    view = TensorView(buffer.data(), dtype, shape);
+  }
+  double get(int64_t row, int64_t column) const {
+    if (view.dtype() == DType::kF32) return view.row<float>(row)[column];
+    return to_float(view.row<bf16>(row)[column]);
+  }
+  void fill_random(uint64_t seed) {
+    // A short sequence over and over: enough for speed and check, quick for large matrices.
+    float values[509];
+    for (int64_t i = 0; i < 509; ++i) values[i] = static_cast<float>(uniform(seed, i) - 0.5);
+    for (int64_t r = 0, i = 0; r < view.rows(); ++r) {
+      for (int64_t c = 0; c < view.cols(); ++c, ++i) {
+        if (view.dtype() == DType::kF32) {
+          view.row<float>(r)[c] = values[i % 509];
+        } else {
+          view.row<bf16>(r)[c] = to_bf16(values[i % 509]);
+        }
+      }
+    }
+  }
+  Buffer buffer;
+  TensorView view;
+};
+
+/// Runs work until the time is over, at least three times.
+void time(Result& result, double seconds, const std::function<void()>& work) {
+  using Clock = std::chrono::steady_clock;
+  std::vector<double> times;
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  while (times.size() < 3 || Clock::now() < end) {
+    const auto begin = Clock::now();
+    work();
+    times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+  }
+  std::sort(times.begin(), times.end());
+  result.repeats = static_cast<int64_t>(times.size());
+  result.ms = times.front();
+  result.median_ms = times[times.size() / 2];
+}
+
+void rate(Result& result, const Limits& limits, double flops, double bytes) {
+  result.gflops = flops / result.ms * 1e-6;
+  result.gbps = bytes / result.ms * 1e-6;
+  result.compute_share =
+      result.gflops / (result.dtype == DType::kF32 ? limits.f32_gflops_team : limits.bf16_gflops_team);
+  result.memory_share = result.gbps / limits.read_gbps;
+}
+
+/// Compares sampled elements with their f64 value and keeps the largest error.
+class Checker {
+ public:
+  explicit Checker(Result& result) : result_(result) {}
+  void check(double got, double want, double scale) {
+    const double error = std::abs(got - want) / scale;
+    const double allowed = result_.dtype == DType::kF32 ? 1e-4 : 1.0 / 64;
+    if (!(error <= allowed)) {
+      throw Error(ErrorKind::kInternal, "{} {} {}: got {}, the f64 reference gives {}", result_.family,
+                  to_string(result_.dtype), result_.shape, got, want);
+    }
+    result_.max_error = std::max(result_.max_error, error);
+  }
+
+ private:
+  Result& result_;
+};
+
+constexpr int kSamples = 64;
+
+}  // namespace
+
+Result bench_linear(Ops& ops, const Limits& limits, const LinearShape& shape, double seconds) {
+  const auto [rows, n, k, dtype] = shape;
+  Result result{.family = "linear", .shape = fmt::format("M {}, N {}, K {}", rows, n, k), .dtype = dtype};
+  Tensor x(ops, dtype, {rows, k}), w(ops, dtype, {n, k}), out(ops, dtype, {rows, n});
+  x.fill_random(1);
+  w.fill_random(2);
+  LinearSpec spec{.in_features = k, .out_features = n, .compute_dtype = dtype, .parts = {}};
+  spec.parts.push_back({.format = dtype == DType::kF32 ? WeightFormat::kF32 : WeightFormat::kBF16, .source_rows = n,
+                        .source_cols = k, .row_begin = 0, .row_end = n, .col_begin = 0, .col_end = k});
+  Buffer storage = ops.memory().allocate(ops.linear_bytes(spec));
+  const auto linear = ops.make_linear(spec, storage.bytes());
+  linear->write(0, 0, std::as_bytes(w.buffer.bytes()).first(static_cast<size_t>(n * k * dtype_size(dtype))));
+  linear->finish();
+  const auto work = [&] {
+    ops.linear(out.view, x.view, *linear);
+    ops.stream().synchronize();
+  };
+  work();
+  Checker checker(result);
+  for (int i = 0; i < kSamples; ++i) {
+    const auto r = static_cast<int64_t>(uniform(3, i) * static_cast<double>(rows));
+    const auto c = static_cast<int64_t>(uniform(4, i) * static_cast<double>(n));
+    double want = 0, size = 0;
+    for (int64_t j = 0; j < k; ++j) {
+      want += x.get(r, j) * w.get(c, j);
+      size += std::abs(x.get(r, j) * w.get(c, j));
+    }
+    checker.check(out.get(r, c), want, dtype == DType::kF32 ? size : std::max(std::abs(want), size / 16));
+  }
+  time(result, seconds, work);
+  rate(result, limits, 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k),
+       static_cast<double>(n * k * dtype_size(dtype)));
+  return result;
+}
+
+namespace {
+
+/// Step tensors and pages of sequences of one length, blocks dealt out in turn.
+struct Pages {
+  Pages(Ops& ops, const AttentionShape& s)
+      : spec{.num_layers = 1, .num_kv_heads = s.num_kv_heads, .k_dim = s.head_dim, .v_dim = s.head_dim, .dtype = s.dtype},
+        blocks_per_sequence((s.context + spec.block_size - 1) / spec.block_size),
+        storage(ops.memory().allocate(s.sequences * blocks_per_sequence * ops.kv_block_bytes(spec))),
+        pool(ops.make_kv_pool(spec, s.sequences * blocks_per_sequence, storage.bytes())),
+        positions(ops, DType::kI64, {s.sequences * s.context}),
+        cu_seqlens(ops, DType::kI32, {s.sequences + 1}),
+        seq_lens(ops, DType::kI64, {s.sequences}),
+        table(ops, DType::kI32, {s.sequences, blocks_per_sequence}),
+        slots(ops, DType::kI64, {s.sequences * s.context}),
+        ids(ops, DType::kI32, {s.sequences * s.context}) {
+    for (int64_t i = 0; i < s.sequences; ++i) {
+      for (int64_t b = 0; b < blocks_per_sequence; ++b) {
+        table.view.row<int32_t>(i)[b] = static_cast<int32_t>(b * s.sequences + i);
+      }
+    }
+  }
+  /// The last `tokens` of `context` tokens of every sequence.
+  StepTensors step(int64_t sequences, int64_t tokens, int64_t context) {
+    int64_t t = 0;
+    for (int64_t s = 0; s < sequences; ++s) {
+      for (int64_t p = context - tokens; p < context; ++p, ++t) {
+        positions.view.as<int64_t>()[t] = p;
+        slots.view.as<int64_t>()[t] =
+            table.view.row<int32_t>(s)[p / spec.block_size] * spec.block_size + p % spec.block_size;
+      }
+      cu_seqlens.view.as<int32_t>()[s + 1] = static_cast<int32_t>(t);
+      seq_lens.view.as<int64_t>()[s] = context;
+    }
+    StepTensors step;
+    step.token_ids = ids.view.slice_rows(0, t);
+    step.positions = positions.view.slice_rows(0, t);
+    step.cu_seqlens = cu_seqlens.view;
+    step.seq_lens = seq_lens.view;
+    step.groups[0] = {.block_table = table.view, .slot_mapping = slots.view.slice_rows(0, t)};
+    step.num_groups = 1;
+    return step;
+  }
+  KvSpec spec;
+  int64_t blocks_per_sequence;
+  Buffer storage;
+  std::unique_ptr<KvPool> pool;
+  Tensor positions, cu_seqlens, seq_lens, table, slots, ids;
+};
+
+/// One element of the output of a token that sees `visible` positions of its sequence.
+double reference_element(const AttentionShape& s, const Tensor& q, int64_t q_row, const Tensor& k, const Tensor& v,
+                         int64_t kv_row, int64_t visible, int64_t head, int64_t dim, float scale) {
+  const int64_t kv_head = head / (s.num_heads / s.num_kv_heads);
+  double sum = 0, out = 0;
+  for (int64_t p = 0; p < visible; ++p) {
+    double score = 0;
+    for (int64_t d = 0; d < s.head_dim; ++d) {
+      score += q.get(q_row, head * s.head_dim + d) * k.get(kv_row + p, kv_head * s.head_dim + d);
+    }
+    const double weight = std::exp(score * scale);
+    sum += weight;
+    out += weight * v.get(kv_row + p, kv_head * s.head_dim + dim);
+  }
+  return out / sum;
+}
+
+}  // namespace
+
+Result bench_attention(Ops& ops, const Limits& limits, const AttentionShape& s, double seconds) {
+  Result result{.family = s.new_tokens == 1 ? "attention_decode" : "attention_prefill",
+                .shape = fmt::format("{} x {} of {} tokens, heads {}/{}, dim {}", s.sequences, s.new_tokens, s.context,
+                                     s.num_heads, s.num_kv_heads, s.head_dim),
+                .dtype = s.dtype};
+  Pages pages(ops, s);
+  const int64_t all = s.sequences * s.context, tokens = s.sequences * s.new_tokens;
+  Tensor k(ops, s.dtype, {all, s.num_kv_heads * s.head_dim}), v(ops, s.dtype, {all, s.num_kv_heads * s.head_dim}),
+      fill_q(ops, s.dtype, {all, s.num_heads * s.head_dim}), no_rotation(ops, DType::kF32, {all, 0}),
+      q(ops, s.dtype, {tokens, s.num_heads * s.head_dim}), out(ops, s.dtype, {tokens, s.num_heads * s.head_dim});
+  k.fill_random(5);
+  v.fill_random(6);
+  q.fill_random(7);
+  const KvLayer layer{pages.pool.get(), 0, 0};
+  ops.rope_and_store_kv({.q = fill_q.view, .k = k.view, .v = v.view, .cos_sin = no_rotation.view},
+                        pages.step(s.sequences, s.context, s.context), layer);
+  const StepTensors step = pages.step(s.sequences, s.new_tokens, s.context);
+  const AttentionParams params{.scale = 0.25f};
+  const auto work = [&] {
+    ops.plan(step);
+    ops.attention(out.view, q.view, step, layer, params);
+    ops.stream().synchronize();
+  };
+  work();
+  Checker checker(result);
+  for (int i = 0; i < kSamples; ++i) {
+    const auto t = static_cast<int64_t>(uniform(8, i) * static_cast<double>(tokens));
+    const auto column = static_cast<int64_t>(uniform(9, i) * static_cast<double>(out.view.cols()));
+    const int64_t sequence = t / s.new_tokens, visible = s.context - s.new_tokens + t % s.new_tokens + 1;
+    const double want = reference_element(s, q, t, k, v, sequence * s.context, visible, column / s.head_dim,
+                                          column % s.head_dim, params.scale);
+    checker.check(out.get(t, column), want, std::max(std::abs(want), 0.05));
+  }
+  time(result, seconds, work);
+  double visible = 0;  // query-key pairs of one head
+  for (int64_t i = 0; i < s.new_tokens; ++i) visible += static_cast<double>(s.context - i);
+  const double pairs = visible * static_cast<double>(s.sequences * s.num_heads);
+  rate(result, limits, 4.0 * pairs * static_cast<double>(s.head_dim),
+       static_cast<double>(all * s.num_kv_heads * s.head_dim * 2 * dtype_size(s.dtype)));
+  return result;
+}
+
+std::vector<LinearShape> default_linear_shapes() {
+  std::vector<LinearShape> shapes;
+  const std::pair<int64_t, int64_t> matrices[] = {{960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}};
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const auto& [n, k] : matrices) {
+      for (const int64_t rows : {1, 8, 32, 64, 128, 512}) {
+        if (n < 40000 || rows <= 128) shapes.push_back({rows, n, k, dtype});  // a head's rows: sequences, not tokens
+      }
+    }
+  }
+  return shapes;
+}
+
+std::vector<AttentionShape> default_attention_shapes() {
+  std::vector<AttentionShape> shapes;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const auto& [sequences, tokens, context] :
+         {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1024}, {32, 1, 384}, {64, 1, 1024}, {1, 256, 256}, {1, 512, 2048}}) {
+      shapes.push_back({sequences, tokens, context, 9, 3, 64, dtype});
+    }
+  }
+  return shapes;
+}
+
+}  // namespace tokenmill::bench

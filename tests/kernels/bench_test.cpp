@@ -1,0 +1,38 @@
+#include "kernels/bench/bench.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/support/backends.h"
+
+using namespace tokenmill;
+
+TEST_CASE("limits and operations are measured, checked and related to each other") {
+  for (const std::string& isa : test::cpu_isas()) {
+    const bench::Limits limits = bench::measure_limits({.num_threads = 2, .cpu_isa = isa}, 0.001);
+    CHECK(limits.f32_gflops_core > 0);
+    CHECK(limits.f32_gflops_team > 0);
+    CHECK(limits.bf16_gflops_team > 0);
+    CHECK(limits.read_gbps > 0);
+    CHECK(limits.copy_gbps > 0);
+    const auto ops = test::cpu_backend(isa, 2);
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const bench::Result linear = bench::bench_linear(*ops, limits, {5, 70, 33, dtype}, 0);
+      CHECK_EQ(linear.shape, "M 5, N 70, K 33");
+      CHECK(linear.repeats >= 3);
+      CHECK(linear.ms > 0);
+      CHECK(linear.median_ms >= linear.ms);
+      CHECK(linear.gflops == doctest::Approx(2.0 * 5 * 70 * 33 / linear.ms * 1e-6));
+      CHECK(linear.compute_share > 0);
+      for (const int64_t tokens : {1, 9}) {
+        const bench::Result attention = bench::bench_attention(*ops, limits, {2, tokens, 40, 4, 2, 16, dtype}, 0);
+        CHECK_EQ(attention.family, tokens == 1 ? "attention_decode" : "attention_prefill");
+        CHECK(attention.gbps == doctest::Approx(2 * 40 * 2 * 16 * 2 * dtype_size(dtype) / attention.ms * 1e-6));
+      }
+    }
+  }
+}
+
+TEST_CASE("the default shapes are SmolLM2's") {
+  CHECK_EQ(bench::default_linear_shapes().size(), 2 * (4 * 6 + 5));
+  CHECK(bench::default_attention_shapes().size() >= 8);
+}
