@@ -25,13 +25,13 @@ void ModelRunner::enter(const NewSlot& fresh) {
   SlotState& slot = slots_.at(fresh.slot);
   TM_ASSERT(!slot.used, "slot {} is in use", fresh.slot);
   TM_ASSERT(fresh.block_ids.size() == limits_.kv_groups.size());
-  slot = {true, fresh.token_ids, fresh.block_ids};
+  slot = {true, slot.occupant + 1, fresh.token_ids, fresh.block_ids};
   tables_.set(fresh.slot, fresh.sampling);
 }
 
 void ModelRunner::apply(const StepPlan& plan) {
   for (const auto* released : {&plan.finished, &plan.preempted}) {
-    for (const int32_t slot : *released) slots_.at(slot) = {};
+    for (const int32_t slot : *released) slots_.at(slot) = {false, slots_[slot].occupant, {}, {}};
   }
   for (size_t g = 0; g < plan.fresh_blocks.size(); ++g) {
     ops_.zero_blocks(kv_.pool(static_cast<int>(g)), plan.fresh_blocks[g]);
@@ -65,10 +65,23 @@ Ticket ModelRunner::launch(const StepPlan& plan) {
   if (!plan.dummy && !plan.scheduled.empty()) run(plan);
   InFlight flight{next_ticket_++, plan.step_id, {}, ops_.stream().record(), launched_s};
   for (const ScheduledSlot& s : plan.scheduled) {
-    if (!s.logits_rows.empty()) flight.rows.emplace_back(s.slot, static_cast<int32_t>(s.logits_rows.size()));
+    if (s.logits_rows.empty()) continue;
+    Wanted& wanted = flight.wanted.emplace_back(Wanted{s.slot, slots_.at(s.slot).occupant, {}});
+    for (const int32_t row : s.logits_rows) wanted.positions.push_back(s.start + row + 1);
   }
   in_flight_.push_back(std::move(flight));
   return in_flight_.back().ticket;
+}
+
+/// By position: the sequence may have been rewound since, or have left its slot to another.
+void ModelRunner::keep(const Wanted& wanted, const std::vector<SampledToken>& tokens) {
+  SlotState& slot = slots_.at(wanted.slot);
+  if (!slot.used || slot.occupant != wanted.occupant) return;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto position = static_cast<size_t>(wanted.positions[i]);
+    if (slot.token_ids.size() <= position) slot.token_ids.resize(position + 1);
+    slot.token_ids[position] = tokens[i].token_id;
+  }
 }
 
 StepResult ModelRunner::collect(Ticket ticket) {
@@ -82,12 +95,12 @@ StepResult ModelRunner::collect(Ticket ticket) {
   const auto* status = reinterpret_cast<const int32_t*>(out + limits_.max_logits_rows * 8);
   StepResult result{flight.step_id, {}, 0};
   int64_t row = 0;
-  for (const auto& [slot, count] : flight.rows) {
-    StepResult::Slot& filled = result.slots.emplace_back(StepResult::Slot{slot, {}});
-    for (int32_t i = 0; i < count; ++i, ++row) {
+  for (const Wanted& wanted : flight.wanted) {
+    StepResult::Slot& filled = result.slots.emplace_back(StepResult::Slot{wanted.slot, {}});
+    for (size_t i = 0; i < wanted.positions.size(); ++i, ++row) {
       filled.tokens.push_back({ids[row], logprobs[row], status[row] != 0});
-      slots_.at(slot).token_ids.push_back(ids[row]);
     }
+    keep(wanted, filled.tokens);
   }
   result.device_seconds = SteadyClock().now_s() - flight.launched_s;
   return result;

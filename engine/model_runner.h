@@ -24,16 +24,23 @@ class ModelRunner : public Runner {
   StepResult collect(Ticket ticket) override;
 
  private:
+  /// A slot whose samples a step will bring.
+  struct Wanted {
+    int32_t slot;
+    uint64_t occupant;                ///< the sequence that was in it at launch
+    std::vector<int64_t> positions;   ///< where each sample goes
+  };
   struct InFlight {
     Ticket ticket;
     uint64_t step_id;
-    std::vector<std::pair<int32_t, int32_t>> rows;  ///< (slot, number of logits rows) in plan order
+    std::vector<Wanted> wanted;  ///< in plan order
     Stream::Event event;
     double launched_s;
   };
   void apply(const StepPlan& plan);
   void enter(const NewSlot& slot);
   void run(const StepPlan& plan);
+  void keep(const Wanted& wanted, const std::vector<SampledToken>& tokens);
 
   Ops& ops_;
   Decoder& model_;

@@ -10,6 +10,7 @@ namespace tokenmill {
 /// What a rank knows about one slot between steps: rebuilt from the deltas of the plans.
 struct SlotState {
   bool used = false;
+  uint64_t occupant = 0;                        ///< counts the sequences that have held the slot
   std::vector<int32_t> token_ids;               ///< known tokens, prompt and collected samples, by position
   std::vector<std::vector<int32_t>> block_ids;  ///< per KV group
 };

@@ -65,7 +65,10 @@ LinearPart WeightBuilder::part(const WeightSource& source, int64_t rows, int64_t
 }
 
 void WeightBuilder::reserve(Item item) {
-  for (const LinearPart& p : item.spec.parts) num_parameters_ += p.source_rows * p.source_cols;
+  for (size_t i = 0; i < item.sources.size(); ++i) {
+    // A tied head is the embedding once more, not more parameters.
+    if (counted_.insert(item.sources[i]).second) num_parameters_ += item.spec.parts[i].source_rows * item.spec.parts[i].source_cols;
+  }
   num_bytes_ += aligned(item.num_bytes);
   items_.push_back(std::move(item));
 }

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -65,7 +66,7 @@ class WeightBuilder {
   void vector(TensorView& target, const std::vector<std::string>& names, const std::vector<int64_t>& sizes);
 
   int64_t num_bytes() const { return num_bytes_; }
-  int64_t num_parameters() const { return num_parameters_; }
+  int64_t num_parameters() const { return num_parameters_; }  ///< of distinct tensors
   /// storage: num_bytes(), 64-byte aligned, outlives the targets. Afterwards the builder owns the vectors' sinks: keep
   /// it until the plan has been loaded.
   WeightPlan place(std::span<std::byte> storage);
@@ -79,6 +80,7 @@ class WeightBuilder {
   DType compute_dtype_;
   std::vector<Item> items_;
   std::vector<std::unique_ptr<WeightSink>> vector_sinks_;
+  std::set<const WeightSource*> counted_;
   int64_t num_bytes_ = 0, num_parameters_ = 0;
 };
 

@@ -28,7 +28,7 @@ ModelHarness::ModelHarness(Ops& ops, const std::string& path, DType dtype, int64
 }
 
 void ModelHarness::reset() {
-  slots_[0] = {true, {}, {}};
+  slots_[0] = {true, 1, {}, {}};
   for (const int64_t count : limits_.num_blocks) {
     std::vector<int32_t> ids(count);  // descending, so that a block table that is ignored shows
     std::iota(ids.rbegin(), ids.rend(), 0);
