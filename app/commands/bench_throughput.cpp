@@ -163,9 +163,7 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   mine.preemptions = after.num_preemptions - before.num_preemptions;
   mine.kv_peak = static_cast<double>(after.kv_blocks_used_peak) / static_cast<double>(std::max<int64_t>(1, after.kv_blocks_total));
   const std::vector<Measured> all = gather(mine, world);
-  parallel::agree_on(world, [&] {
-    if (world.rank() == 0) print_figures(options, figures(options, ranks, *replica, all));
-  });
+  parallel::run_on_root(world, [&] { print_figures(options, figures(options, ranks, *replica, all)); });
   return kExitDone;
 }
 

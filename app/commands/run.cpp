@@ -10,6 +10,7 @@
 #include "app/progress_view.h"
 #include "app/ranks.h"
 #include "app/report_sections.h"
+#include "app/row_metrics.h"
 #include "app/rows/id_census.h"
 #include "app/version.h"
 #include "jobs/job.h"
@@ -54,8 +55,8 @@ rows::SamplingDefaults model_defaults(const RunOptions& options, const Checkpoin
 }
 
 void refuse_old_results(const RunOptions& options, const parallel::Comm& world) {
-  parallel::agree_on(world, [&] {
-    if (world.rank() != 0 || options.restart) return;
+  parallel::run_on_root(world, [&] {
+    if (options.restart) return;
     if (const std::vector<std::string> found = jobs::OutputDir(options.output).results(); !found.empty())
       throw Error(ErrorKind::kConfig, "--output {} holds {} of an earlier run; choose another directory, or replace its "
                   "results with --restart", options.output, found[0]);
@@ -133,7 +134,8 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
                  .output_dir = options.output,
                  .restart = options.restart,
                  .reader = {.max_record_bytes = options.max_record_bytes},
-                 .on_record = [&](int64_t row, std::string_view record) { census.add(row, record); }},
+                 .on_record = [&](int64_t row, std::string_view record) { census.add(row, record); },
+                 .queued_rows = 2 * options.max_num_seqs},
                 session, [&](const jobs::JobProgress& progress) { view.show(progress); });
   log::info("rows {} in {} file{} | seed {}, date {} | output {}", format_count(job.num_rows()), options.input.size(),
             options.input.size() == 1 ? "" : "s", options.seed, options.date, options.output);
@@ -144,8 +146,15 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
                 {.enable_chunked_prefill = options.enable_chunked_prefill,
                  .eos_token_ids = replica->checkpoint->eos_token_ids()});
   EngineGenerator generator(engine, codec, options.max_num_seqs);
+  std::optional<RowMetrics> metrics;
+  parallel::agree_on(world, [&] {
+    if (options.row_metrics) metrics.emplace(options.output, world.rank());
+  });
+  if (metrics)
+    generator.on_finished([&](const rows::RowItem& item, const RequestOutput& output) { metrics->add(item, output); });
   const jobs::JobOutcome outcome = job.run(codec, generator);
   view.finish();
+  if (metrics) metrics->finish(world);
   job.write_report(report_sections(options, ranks, *replica, session.library_version()), outcome);
   if (world.rank() == 0) print_summary(options, outcome);
   return options.max_row_errors.allows(outcome.failed, outcome.rows) ? kExitDone : kExitRowErrors;

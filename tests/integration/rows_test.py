@@ -130,6 +130,17 @@ class Rows(Case):
         self.assertEqual([bool(row["error"]) for row in got], [False, True, False])
         self.assertEqual(got[1]["error"]["code"], "record_too_large")
 
+    def test_row_metrics(self):
+        rows = [{"id": i, "prompt": "x", "max_tokens": 3, "ignore_eos": True} for i in range(9)] + [{"id": 9, "prompt": 3}]
+        result = self.job(rows, "--row-metrics", ranks=2, expect=3)
+        lines = [json.loads(line) for line in (result.output / "row_metrics.jsonl").read_text().splitlines()]
+        self.assertEqual(sorted(line["row"] for line in lines), list(range(9)))  # the bad row took no time
+        for line in lines:
+            self.assertEqual((line["prompt_tokens"], line["completion_tokens"]), (1, 3))
+            self.assertTrue(0 <= line["queue_s"] <= line["ttft_s"] <= line["e2e_s"])
+            self.assertIn(line["rank"], (0, 1))
+        self.assertFalse((self.job(rows, expect=3).output / "row_metrics.jsonl").exists())
+
     def test_many_inputs_in_order(self):
         for name in ("b.jsonl", "a.jsonl", "c.jsonl"):
             self.write(name, [{"id": name, "prompt": "x"}])
