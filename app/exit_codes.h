@@ -22,4 +22,7 @@ constexpr int exit_code(ErrorKind kind) {
   return kExitInternal;
 }
 
+/// One line "error[config] ..." on standard error, whatever line breaks a file or a library put into the text.
+void print_error(const Error& error);
+
 }  // namespace tokenmill::app

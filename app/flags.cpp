@@ -26,6 +26,7 @@ const std::vector<CommandSpec> kCommands = {
 };
 const std::vector<CommandSpec> kBenches = {
     {kBenchThroughput, "throughput", "requests and tokens per second on random prompts"},
+    {kBenchKernels, "kernels", "time of each operation as a share of this machine's measured limits"},
 };
 const std::vector<std::string> kFutureCommands = {"validate", "merge", "diff", "report", "plan", "top"};
 
@@ -126,7 +127,7 @@ std::pair<const CommandSpec*, size_t> find_command(const std::vector<std::string
   if (arguments[0] == "bench") {
     for (const CommandSpec& spec : kBenches)
       if (arguments.size() > 1 && arguments[1] == spec.name) return {&spec, 2};
-    throw Error(ErrorKind::kConfig, "bench {} is not a benchmark of this version; choose throughput",
+    throw Error(ErrorKind::kConfig, "bench {} is not a benchmark of this version; choose throughput or kernels",
                 arguments.size() > 1 ? arguments[1] : "without a name");
   }
   if (std::find(kFutureCommands.begin(), kFutureCommands.end(), arguments[0]) != kFutureCommands.end())

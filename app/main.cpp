@@ -9,10 +9,6 @@
 namespace tokenmill::app {
 namespace {
 
-void print_error(const Error& error) {
-  std::fprintf(stderr, "error[%s] %s\n", to_string(error.kind()), error.what());
-}
-
 /// Commands that ranks do together. A usage error is thrown after MPI is up, so that one rank prints it.
 int run_on_ranks(const CommandLine& line, RunOptions options, const std::optional<Error>& usage) {
   if (const auto problem = parallel::check_launcher()) {
@@ -41,7 +37,8 @@ int run_program(const std::vector<std::string>& arguments) {
   if (runs_on_ranks(arguments)) return run_on_ranks(line, std::move(options), usage);
   if (usage) throw Error(*usage);
   if (line.command == kTokenize) return tokenize(std::move(options), std::cin, std::cout);
-  return inspect(std::move(options), std::cout);
+  if (line.command == kInspect) return inspect(std::move(options), std::cout);
+  return bench_kernels(std::move(options), std::cout);
 }
 
 }  // namespace

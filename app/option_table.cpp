@@ -177,7 +177,7 @@ const std::vector<OptionSpec> kTable = {
      [](RunOptions& o, const Setting& s) { o.bench.num_prompts = read_integer(s, 1); }},
     {"output-json", "Load", S::kValue, "FILE", "write the figures there too", "none", kBenchThroughput | kBenchKernels,
      [](RunOptions& o, const Setting& s) { o.bench.output_json = read_text(s); }},
-    {"filter", "Load", S::kValue, "TEXT", "only kernels whose name contains it", "all", kBenchKernels,
+    {"filter", "Load", S::kValue, "TEXT", "only operations whose name contains it", "all", kBenchKernels,
      [](RunOptions& o, const Setting& s) { o.bench.kernels = read_text(s); }},
 
     {"log-level", "Other", S::kValue, "LEVEL", "trace, debug, info, warning, error or off", "TOKENMILL_LOG_LEVEL, info",

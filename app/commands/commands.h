@@ -1,5 +1,4 @@
 #pragma once
-#include <cstdio>
 #include <istream>
 #include <ostream>
 
@@ -18,5 +17,7 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session);
 int tokenize(RunOptions options, std::istream& in, std::ostream& out);
 /// Prints what a model is.
 int inspect(RunOptions options, std::ostream& out);
+/// Prints the time of each operation beside the limits measured on this machine.
+int bench_kernels(RunOptions options, std::ostream& out);
 
 }  // namespace tokenmill::app

@@ -125,7 +125,7 @@ TEST_CASE("an option that is unknown, repeated or without value says what to do"
   CHECK(error_of({"runn"}) == "runn is not a command; did you mean run?; tokenmill --help lists them");
   CHECK(error_of({"run", "a.yaml", "b"}) == "b is one argument too many for run; --help lists the options");
   CHECK(error_of({"bench", "latency"}) ==
-        "bench latency is not a benchmark of this version; choose throughput");
+        "bench latency is not a benchmark of this version; choose throughput or kernels");
 }
 
 TEST_CASE("values outside their range name what is allowed") {
