@@ -5,9 +5,9 @@ import unittest
 from harness import Case
 
 FULL = "TOKENMILL_TEST_FULL" in os.environ
-MANY = 1_000_000 if FULL else 60_000
-FEW = 10_000 if FULL else 5_000
-ALLOWED = (64 if FULL else 12) << 20
+MANY = 1_000_000 if FULL else 300_000
+FEW = 10_000
+ALLOWED = (64 if FULL else 32) << 20
 
 
 class Memory(Case):
