@@ -9,7 +9,8 @@
 namespace tokenmill::app {
 
 /// The template that chats of a job are rendered with: `file` when given, else the checkpoint's "default" one, else
-/// nothing. Throws Error(kConfig) naming construct and line when it is not understood, Error(kIo) when it cannot be read.
+/// nothing. Throws Error(kConfig) naming construct and line when it is not understood, Error(kIo) when it cannot be
+/// read.
 std::optional<text::ChatTemplate> load_chat_template(const TokenizerSource& source, const std::string& file);
 
 /// The renderer for rows::Codec: date (YYYY-MM-DD) is what strftime_now shows. chat_template outlives it.

@@ -13,11 +13,14 @@ inline constexpr int kExitEnvironment = 4;  ///< device, file system, MPI
 constexpr int exit_code(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::kConfig:
-    case ErrorKind::kInput: return kExitUsage;
+    case ErrorKind::kInput:
+      return kExitUsage;
     case ErrorKind::kIo:
     case ErrorKind::kDevice:
-    case ErrorKind::kMpi: return kExitEnvironment;
-    case ErrorKind::kInternal: return kExitInternal;
+    case ErrorKind::kMpi:
+      return kExitEnvironment;
+    case ErrorKind::kInternal:
+      return kExitInternal;
   }
   return kExitInternal;
 }

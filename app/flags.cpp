@@ -50,8 +50,7 @@ std::vector<std::string> rewritten(const std::vector<std::string>& arguments) {
     const std::string& argument = arguments[i];
     const size_t equals = std::min(argument.find('='), argument.size());
     std::string name = argument.substr(0, equals);
-    const std::string rest =
-        equals == argument.size() ? "" : "=" + kept_whole(argument.substr(equals + 1));
+    const std::string rest = equals == argument.size() ? "" : "=" + kept_whole(argument.substr(equals + 1));
     if (const auto found = kShortFlags.find(name); found != kShortFlags.end()) {
       out.push_back(found->second + rest);
       continue;
@@ -146,7 +145,8 @@ void refuse_extras(const Parser& parser, const std::string& command_name) {
       RunOptions ignored;
       apply_setting(ignored, {name, {}, "--" + name}, parser.command);  // throws: it is none of this command's options
     }
-    throw Error(ErrorKind::kConfig, "{} is one argument too many for {}; --help lists the options", extra, command_name);
+    throw Error(ErrorKind::kConfig, "{} is one argument too many for {}; --help lists the options", extra,
+                command_name);
   }
 }
 

@@ -21,8 +21,7 @@ void only_one(const Setting& setting, const char* what) {
 }
 
 std::optional<DType> read_dtype(const Setting& setting) {
-  const std::string word =
-      read_word(setting, {"auto", "half", "float16", "bfloat16", "float", "float32"});
+  const std::string word = read_word(setting, {"auto", "half", "float16", "bfloat16", "float", "float32"});
   if (word == "auto") return std::nullopt;
   if (word == "bfloat16") return DType::kBF16;
   return word == "half" || word == "float16" ? DType::kF16 : DType::kF32;
@@ -189,26 +188,56 @@ const std::vector<OptionSpec> kTable = {
 };
 
 // Named by the design, not built: refused by name wherever they appear.
-const std::vector<std::string> kFuture = {
-    "enable-expert-parallel", "kv-cache-dtype", "quantization", "enforce-eager", "enable-prefix-caching",
-    "long-prefill-token-threshold", "scheduler-reserve-full-isl", "watermark", "kv-offloading-size",
-    "kv-offloading-backend", "all2all-backend", "enable-eplb", "load-format", "safetensors-load-strategy",
-    "max-logprobs", "logprobs-mode", "speculative-config", "kv-transfer-config", "served-model-name", "tp-invariant",
-    "stage-dir", "max-seconds", "time-limit", "presence-penalty", "frequency-penalty", "repetition-penalty",
-    "min-tokens", "logprobs", "prompt-logprobs", "logit-bias", "bad-words", "n", "enable-lora", "lora-modules",
-    "async-scheduling", "output-format",
-};
+const std::vector<std::string> kFuture = {"enable-expert-parallel",
+                                          "kv-cache-dtype",
+                                          "quantization",
+                                          "enforce-eager",
+                                          "enable-prefix-caching",
+                                          "long-prefill-token-threshold",
+                                          "scheduler-reserve-full-isl",
+                                          "watermark",
+                                          "kv-offloading-size",
+                                          "kv-offloading-backend",
+                                          "all2all-backend",
+                                          "enable-eplb",
+                                          "load-format",
+                                          "safetensors-load-strategy",
+                                          "max-logprobs",
+                                          "logprobs-mode",
+                                          "speculative-config",
+                                          "kv-transfer-config",
+                                          "served-model-name",
+                                          "tp-invariant",
+                                          "stage-dir",
+                                          "max-seconds",
+                                          "time-limit",
+                                          "presence-penalty",
+                                          "frequency-penalty",
+                                          "repetition-penalty",
+                                          "min-tokens",
+                                          "logprobs",
+                                          "prompt-logprobs",
+                                          "logit-bias",
+                                          "bad-words",
+                                          "n",
+                                          "enable-lora",
+                                          "lora-modules",
+                                          "async-scheduling",
+                                          "output-format"};
 
 }  // namespace
 
 const std::vector<OptionSpec>& option_table() { return kTable; }
 
 const OptionSpec* find_option(std::string_view name) {
-  const auto found = std::find_if(kTable.begin(), kTable.end(), [&](const OptionSpec& spec) { return name == spec.name; });
+  const auto found =
+      std::find_if(kTable.begin(), kTable.end(), [&](const OptionSpec& spec) { return name == spec.name; });
   return found == kTable.end() ? nullptr : &*found;
 }
 
-bool is_future_option(std::string_view name) { return std::find(kFuture.begin(), kFuture.end(), name) != kFuture.end(); }
+bool is_future_option(std::string_view name) {
+  return std::find(kFuture.begin(), kFuture.end(), name) != kFuture.end();
+}
 
 void apply_setting(RunOptions& options, const Setting& setting, Command command) {
   const OptionSpec* spec = find_option(setting.name);

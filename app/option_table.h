@@ -26,8 +26,8 @@ enum class OptionShape {
 
 /// One option: its help and how it lands in RunOptions. The one place that flags, job file, --help and README follow.
 struct OptionSpec {
-  const char* name;     ///< long form without dashes
-  const char* group;    ///< heading in --help
+  const char* name;   ///< long form without dashes
+  const char* group;  ///< heading in --help
   OptionShape shape;
   const char* value;    ///< value and unit in --help: "TOKENS", "BYTES[K|M|G]"
   const char* help;     ///< one line

@@ -84,12 +84,14 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
                 *options.data_parallel_size == 1 ? "" : "s");
   if (!options.enable_chunked_prefill && options.max_model_len &&
       *options.max_model_len > options.max_num_batched_tokens)
-    throw Error(ErrorKind::kConfig,
-                "--max-num-batched-tokens {} is below --max-model-len {}: without chunked prefill no longer prompt could "
-                "run; raise one, lower the other, or leave --enable-chunked-prefill on",
-                options.max_num_batched_tokens, *options.max_model_len);
+    throw Error(
+        ErrorKind::kConfig,
+        "--max-num-batched-tokens {} is below --max-model-len {}: without chunked prefill no longer prompt could "
+        "run; raise one, lower the other, or leave --enable-chunked-prefill on",
+        options.max_num_batched_tokens, *options.max_model_len);
   if (options.max_num_batched_tokens < options.max_num_seqs)
-    throw Error(ErrorKind::kConfig, "--max-num-batched-tokens {} is below --max-num-seqs {}; each running row needs one",
+    throw Error(ErrorKind::kConfig,
+                "--max-num-batched-tokens {} is below --max-num-seqs {}; each running row needs one",
                 options.max_num_batched_tokens, options.max_num_seqs);
 }
 

@@ -23,16 +23,16 @@ struct BenchOptions {
   int64_t input_len = 256;   ///< prompt tokens of each request
   int64_t output_len = 128;  ///< generated tokens of each request
   int64_t num_prompts = 64;
-  std::string output_json;   ///< empty: standard output only
-  std::string kernels;       ///< `bench kernels`: only names that contain this; empty: all
+  std::string output_json;  ///< empty: standard output only
+  std::string kernels;      ///< `bench kernels`: only names that contain this; empty: all
 };
 
 /// Everything a command was asked to do: defaults, then the job file, then the flags; checked. Names are the flags'
 /// names with underscores.
 struct RunOptions {
   // Model
-  std::string model;          ///< Hugging Face directory or .gguf file
-  std::optional<DType> dtype; ///< empty: auto
+  std::string model;           ///< Hugging Face directory or .gguf file
+  std::optional<DType> dtype;  ///< empty: auto
   std::optional<int64_t> max_model_len;
   std::string chat_template;  ///< file that replaces the checkpoint's template; empty: none
   bool use_generation_config = true;
@@ -55,13 +55,13 @@ struct RunOptions {
   int64_t block_size = 16;
   bool enable_chunked_prefill = true;
   uint64_t seed = 0;
-  std::string date;            ///< YYYY-MM-DD for strftime_now; empty: the day the job starts
+  std::string date;  ///< YYYY-MM-DD for strftime_now; empty: the day the job starts
   bool deterministic = true;
 
   // Layout
-  std::string device = "auto";          ///< auto, cpu
-  std::string cpu_isa = "auto";         ///< auto or a name of kernels/cpu's table
-  std::optional<int64_t> threads;       ///< per rank; empty: the rank's share of its affinity mask
+  std::string device = "auto";     ///< auto, cpu
+  std::string cpu_isa = "auto";    ///< auto or a name of kernels/cpu's table
+  std::optional<int64_t> threads;  ///< per rank; empty: the rank's share of its affinity mask
   std::optional<int64_t> data_parallel_size;
 
   rows::SamplingDefaults sampling;  ///< for rows that do not say
@@ -73,8 +73,8 @@ struct RunOptions {
   std::optional<log::Level> log_level;  ///< --log-level, else TOKENMILL_LOG_LEVEL, else info
 };
 
-/// Checks that need more than one option and the file system: required options, glob expansion (options.input is replaced
-/// by the sorted files), the ranks. world_size is the number of ranks that will run. Throws Error(kConfig).
+/// Checks that need more than one option and the file system: required options, glob expansion (options.input is
+/// replaced by the sorted files), the ranks. world_size is the number of ranks that will run. Throws Error(kConfig).
 void finish_options(RunOptions& options, const std::string& command, int world_size);
 
 /// The day that strftime_now shows: --date, else SOURCE_DATE_EPOCH's day, else today (UTC), as YYYY-MM-DD.

@@ -15,9 +15,12 @@ namespace {
 
 const char* phase_name(jobs::JobPhase phase) {
   switch (phase) {
-    case jobs::JobPhase::kIndexing: return "counting rows";
-    case jobs::JobPhase::kRunning: return "running";
-    case jobs::JobPhase::kMerging: return "merging parts";
+    case jobs::JobPhase::kIndexing:
+      return "counting rows";
+    case jobs::JobPhase::kRunning:
+      return "running";
+    case jobs::JobPhase::kMerging:
+      return "merging parts";
   }
   return "";
 }

@@ -16,8 +16,9 @@ Ranks join_ranks(const RunOptions& options, const parallel::Comm& world) {
   ranks.topology = parallel::gather_topology(world);
   const parallel::RankPlace& place = ranks.topology.ranks[static_cast<size_t>(world.rank())];
   ranks.share.num_threads = place.num_threads;
-  ranks.share.ranks_on_node = static_cast<int>(std::count_if(
-      ranks.topology.ranks.begin(), ranks.topology.ranks.end(), [&](const auto& other) { return other.node == place.node; }));
+  ranks.share.ranks_on_node =
+      static_cast<int>(std::count_if(ranks.topology.ranks.begin(), ranks.topology.ranks.end(),
+                                     [&](const auto& other) { return other.node == place.node; }));
   const parallel::Grid grid =
       parallel::resolve_grid({.dp = static_cast<int>(options.data_parallel_size.value_or(0))}, world.size());
   ranks.groups = parallel::make_groups(world, ranks.topology, grid);
@@ -40,8 +41,8 @@ std::string common_cpu_isa(const RunOptions& options, const parallel::Comm& worl
 
 std::string describe(const Ranks& ranks) {
   const auto plural = [](auto n, const char* word) { return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s"); };
-  return fmt::format("{} on {}, {}", plural(ranks.topology.ranks.size(), "rank"), plural(ranks.topology.num_nodes, "node"),
-                     plural(ranks.groups.grid.dp, "replica"));
+  return fmt::format("{} on {}, {}", plural(ranks.topology.ranks.size(), "rank"),
+                     plural(ranks.topology.num_nodes, "node"), plural(ranks.groups.grid.dp, "replica"));
 }
 
 }  // namespace tokenmill::app

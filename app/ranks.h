@@ -16,11 +16,12 @@ struct Ranks {
   RankShare share;
 };
 
-/// Collective: where every rank is, the grid laid over them, this rank's cores. Sets the log prefix of ranks other than 0.
+/// Collective: where every rank is, the grid laid over them, this rank's cores. Sets the log prefix of ranks other than
+/// 0.
 Ranks join_ranks(const RunOptions& options, const parallel::Comm& world);
 
-/// Collective: with --cpu-isa auto, the best kernel family that every rank's CPU has: rows must not depend on which rank
-/// computes them. A name the user gave is returned as it is (make_ops checks it).
+/// Collective: with --cpu-isa auto, the best kernel family that every rank's CPU has: rows must not depend on which
+/// rank computes them. A name the user gave is returned as it is (make_ops checks it).
 std::string common_cpu_isa(const RunOptions& options, const parallel::Comm& world);
 
 /// "4 ranks on 2 nodes, 4 replicas".

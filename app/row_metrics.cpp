@@ -4,13 +4,14 @@
 
 #include <iterator>
 
-
 namespace tokenmill::app {
 namespace {
 
 void append_seconds(std::string& out, const char* name, double seconds, bool known) {
-  if (known) fmt::format_to(std::back_inserter(out), ",\"{}\":{:.6f}", name, seconds);
-  else fmt::format_to(std::back_inserter(out), ",\"{}\":null", name);
+  if (known)
+    fmt::format_to(std::back_inserter(out), ",\"{}\":{:.6f}", name, seconds);
+  else
+    fmt::format_to(std::back_inserter(out), ",\"{}\":null", name);
 }
 
 }  // namespace
@@ -27,8 +28,8 @@ void RowMetrics::add(const rows::RowItem& item, const RequestOutput& output) {
   const bool started = t.first_scheduled_s > 0;
   const bool answered = t.first_token_s > 0;
   const int64_t tokens = output.num_completion_tokens;
-  std::string line = fmt::format("{{\"row\":{},\"rank\":{},\"prompt_tokens\":{},\"completion_tokens\":{}", item.row(), rank_,
-                                 output.num_prompt_tokens, tokens);
+  std::string line = fmt::format("{{\"row\":{},\"rank\":{},\"prompt_tokens\":{},\"completion_tokens\":{}", item.row(),
+                                 rank_, output.num_prompt_tokens, tokens);
   append_seconds(line, "queue_s", t.first_scheduled_s - t.submitted_s, started);
   append_seconds(line, "ttft_s", t.first_token_s - t.submitted_s, answered);
   append_seconds(line, "tpot_s", tokens > 1 ? (t.finished_s - t.first_token_s) / static_cast<double>(tokens - 1) : 0,

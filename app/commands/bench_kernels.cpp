@@ -15,17 +15,18 @@ namespace {
 using io::JsonValue;
 
 void print_limits(const bench::Limits& l, const std::string& device, std::ostream& out) {
-  fmt::print(out,
-             "{}\nlimits measured now: f32 {:.0f} GFLOP/s on one core, {:.0f} on all; bf16 {:.0f}; read {:.1f} GB/s, copy "
-             "{:.1f} GB/s\n\n{:<18}{:<44}{:<9}{:>10}{:>10}{:>8}{:>8}{:>8}\n",
-             device, l.f32_gflops_core, l.f32_gflops_team, l.bf16_gflops_team, l.read_gbps, l.copy_gbps, "operation",
-             "shape", "dtype", "ms", "GFLOP/s", "share", "GB/s", "share");
+  fmt::print(
+      out,
+      "{}\nlimits measured now: f32 {:.0f} GFLOP/s on one core, {:.0f} on all; bf16 {:.0f}; read {:.1f} GB/s, copy "
+      "{:.1f} GB/s\n\n{:<18}{:<44}{:<9}{:>10}{:>10}{:>8}{:>8}{:>8}\n",
+      device, l.f32_gflops_core, l.f32_gflops_team, l.bf16_gflops_team, l.read_gbps, l.copy_gbps, "operation", "shape",
+      "dtype", "ms", "GFLOP/s", "share", "GB/s", "share");
   out.flush();
 }
 
 void print_result(const bench::Result& r, std::ostream& out) {
-  fmt::print(out, "{:<18}{:<44}{:<9}{:>10.4f}{:>10.1f}{:>7.0f}%{:>8.1f}{:>7.0f}%\n", r.family, r.shape, to_string(r.dtype),
-             r.ms, r.gflops, r.compute_share * 100, r.gbps, r.memory_share * 100);
+  fmt::print(out, "{:<18}{:<44}{:<9}{:>10.4f}{:>10.1f}{:>7.0f}%{:>8.1f}{:>7.0f}%\n", r.family, r.shape,
+             to_string(r.dtype), r.ms, r.gflops, r.compute_share * 100, r.gbps, r.memory_share * 100);
   out.flush();
 }
 
@@ -56,14 +57,16 @@ JsonValue json_of(const bench::Limits& l) {
 
 int bench_kernels(RunOptions options, std::ostream& out) {
   finish_options(options, "bench kernels", 1);
-  const int threads = options.threads ? static_cast<int>(*options.threads) : parallel::CpuSet::of_this_process().count();
+  const int threads =
+      options.threads ? static_cast<int>(*options.threads) : parallel::CpuSet::of_this_process().count();
   const OpsOptions ops_options{.num_threads = threads, .cpu_isa = options.cpu_isa};
   const std::unique_ptr<Ops> ops = make_ops(Device{}, ops_options);
   const bench::Limits limits = bench::measure_limits(ops_options);
   print_limits(limits, ops->describe(), out);
   std::vector<JsonValue> results;
   const auto wanted = [&](const char* family) {
-    return options.bench.kernels.empty() || std::string_view(family).find(options.bench.kernels) != std::string_view::npos;
+    return options.bench.kernels.empty() ||
+           std::string_view(family).find(options.bench.kernels) != std::string_view::npos;
   };
   const auto take = [&](const bench::Result& result) {
     print_result(result, out);
@@ -78,12 +81,12 @@ int bench_kernels(RunOptions options, std::ostream& out) {
     throw Error(ErrorKind::kConfig, "--filter {} matches no operation; there are linear and attention",
                 options.bench.kernels);
   if (!options.bench.output_json.empty())
-    io::write_file_atomically(
-        options.bench.output_json,
-        io::to_json(JsonValue::object({{"version", JsonValue::string(kVersion)},
-                                       {"device", JsonValue::string(ops->describe())},
-                                       {"limits", json_of(limits)},
-                                       {"results", JsonValue::array(std::move(results))}})) + "\n");
+    io::write_file_atomically(options.bench.output_json,
+                              io::to_json(JsonValue::object({{"version", JsonValue::string(kVersion)},
+                                                             {"device", JsonValue::string(ops->describe())},
+                                                             {"limits", json_of(limits)},
+                                                             {"results", JsonValue::array(std::move(results))}})) +
+                                  "\n");
   return kExitDone;
 }
 

@@ -22,7 +22,8 @@ namespace {
 using io::JsonValue;
 constexpr int64_t kWarmUpPrompts = 4;  // touches every page and primitive once; not measured
 
-/// Random ids, the same for a request whatever the ranks; greedy, end-of-sequence ignored: every request runs its length.
+/// Random ids, the same for a request whatever the ranks; greedy, end-of-sequence ignored: every request runs its
+/// length.
 Request random_request(int64_t number, const RunOptions& options, int64_t vocab_size) {
   Request request;
   request.request_id = number;
@@ -140,7 +141,8 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   parallel::agree_on(world, [&] { finish_options(options, "bench throughput", world.size()); });
   const Ranks ranks = join_ranks(options, world);
   options.cpu_isa = common_cpu_isa(options, world);
-  const std::unique_ptr<Replica> replica = parallel::agree_on(world, [&] { return build_replica(options, ranks.share); });
+  const std::unique_ptr<Replica> replica =
+      parallel::agree_on(world, [&] { return build_replica(options, ranks.share); });
   const int64_t vocab_size = replica->model->config().vocab_size;
   log::info("{} | {} | {} | {}", describe(ranks), replica->ops->describe(), to_string(replica->dtype),
             replica->memory.describe());
@@ -161,7 +163,8 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   mine.steps = after.num_steps - before.num_steps;
   mine.sum_running = after.sum_running - before.sum_running;
   mine.preemptions = after.num_preemptions - before.num_preemptions;
-  mine.kv_peak = static_cast<double>(after.kv_blocks_used_peak) / static_cast<double>(std::max<int64_t>(1, after.kv_blocks_total));
+  mine.kv_peak =
+      static_cast<double>(after.kv_blocks_used_peak) / static_cast<double>(std::max<int64_t>(1, after.kv_blocks_total));
   const std::vector<Measured> all = gather(mine, world);
   parallel::run_on_root(world, [&] { print_figures(options, figures(options, ranks, *replica, all)); });
   return kExitDone;

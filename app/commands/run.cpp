@@ -47,10 +47,11 @@ rows::SamplingDefaults model_defaults(const RunOptions& options, const Checkpoin
   if (!options.use_generation_config) return {};
   const GenerationDefaults& found = checkpoint.generation();
   if (!found.not_supported.empty())
-    throw Error(ErrorKind::kConfig,
-                "the model's generation_config.json asks for {}, which is not available in this version; --generation-config "
-                "none leaves the file out (give --temperature, --top-p and --top-k yourself then)",
-                found.not_supported[0]);
+    throw Error(
+        ErrorKind::kConfig,
+        "the model's generation_config.json asks for {}, which is not available in this version; --generation-config "
+        "none leaves the file out (give --temperature, --top-p and --top-k yourself then)",
+        found.not_supported[0]);
   return {.temperature = found.temperature, .top_p = found.top_p, .min_p = found.min_p, .top_k = found.top_k};
 }
 
@@ -58,8 +59,10 @@ void refuse_old_results(const RunOptions& options, const parallel::Comm& world) 
   parallel::run_on_root(world, [&] {
     if (options.restart) return;
     if (const std::vector<std::string> found = jobs::OutputDir(options.output).results(); !found.empty())
-      throw Error(ErrorKind::kConfig, "--output {} holds {} of an earlier run; choose another directory, or replace its "
-                  "results with --restart", options.output, found[0]);
+      throw Error(ErrorKind::kConfig,
+                  "--output {} holds {} of an earlier run; choose another directory, or replace its "
+                  "results with --restart",
+                  options.output, found[0]);
   });
 }
 
@@ -91,11 +94,12 @@ void print_summary(const RunOptions& options, const jobs::JobOutcome& outcome) {
   const auto rate = [&](int64_t count) {
     return format_count(outcome.run_s > 0 ? std::llround(static_cast<double>(count) / outcome.run_s) : 0);
   };
-  log::info("done: {} of {} rows answered, {} with errors | prompt {} tokens ({} tok/s), generation {} tokens ({} tok/s) | "
-            "{}",
-            format_count(outcome.rows - outcome.failed), format_count(outcome.rows), format_count(outcome.failed),
-            format_count(totals.prompt_tokens), rate(totals.prompt_tokens), format_count(totals.generation_tokens),
-            rate(totals.generation_tokens), format_duration(outcome.elapsed_s));
+  log::info(
+      "done: {} of {} rows answered, {} with errors | prompt {} tokens ({} tok/s), generation {} tokens ({} tok/s) | "
+      "{}",
+      format_count(outcome.rows - outcome.failed), format_count(outcome.rows), format_count(outcome.failed),
+      format_count(totals.prompt_tokens), rate(totals.prompt_tokens), format_count(totals.generation_tokens),
+      rate(totals.generation_tokens), format_duration(outcome.elapsed_s));
   log::info("results: {0}/output.jsonl | figures: {0}/run.yaml", options.output);
 }
 
@@ -124,7 +128,8 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   refuse_old_results(options, world);
 
   const std::unique_ptr<TextSide> text = parallel::agree_on(world, [&] { return load_text_side(options); });
-  const std::unique_ptr<Replica> replica = parallel::agree_on(world, [&] { return build_replica(options, ranks.share); });
+  const std::unique_ptr<Replica> replica =
+      parallel::agree_on(world, [&] { return build_replica(options, ranks.share); });
   parallel::agree_on(world, [&] { model_defaults(options, *replica->checkpoint); });
   if (world.rank() == 0) print_banner(options, ranks, *replica, session.library_version());
 

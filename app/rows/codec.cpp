@@ -92,8 +92,10 @@ void Codec::read(const jobs::RecordSource& source, std::string_view record, RowI
     item.passthrough_json = row.passthrough_json;
   };
   try {
-    if (is_openai(json)) read_openai(json, row);
-    else read_native(json, options_.passthrough, row);
+    if (is_openai(json))
+      read_openai(json, row);
+    else
+      read_native(json, options_.passthrough, row);
   } catch (...) {
     take_over();
     throw;

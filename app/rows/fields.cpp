@@ -17,7 +17,8 @@ unsigned bit(RowShape shape) {
 }
 
 [[noreturn]] void refuse(std::string_view field, const JsonValue& value, std::string_view must) {
-  throw BadRow{"invalid_request", std::string(field), fmt::format("{} is {}; it must be {}", field, shown(value), must)};
+  throw BadRow{"invalid_request", std::string(field),
+               fmt::format("{} is {}; it must be {}", field, shown(value), must)};
 }
 
 double number(const JsonValue& value, std::string_view field) {
@@ -76,7 +77,8 @@ struct Field {
 
 /// What the sampler and the prompt take now.
 const std::vector<Field> kHonoured = {
-    {"temperature", kAllShapes, [](ParsedRow& r, const JsonValue& v, auto f) { r.sampling.temperature = number(v, f); }},
+    {"temperature", kAllShapes,
+     [](ParsedRow& r, const JsonValue& v, auto f) { r.sampling.temperature = number(v, f); }},
     {"top_p", kAllShapes, [](ParsedRow& r, const JsonValue& v, auto f) { r.sampling.top_p = number(v, f); }},
     {"top_k", kAllShapes, [](ParsedRow& r, const JsonValue& v, auto f) { r.sampling.top_k = integer(v, f); }},
     {"min_p", kAllShapes, [](ParsedRow& r, const JsonValue& v, auto f) { r.sampling.min_p = number(v, f); }},
@@ -261,8 +263,10 @@ std::vector<std::string_view> read_fields(const JsonValue& object, RowShape shap
     const auto same = [&, n = std::string_view(name)](const auto& f) { return (f.shapes & wanted) && n == f.name; };
     if (skipped(name) || std::any_of(kHonoured.begin(), kHonoured.end(), same)) continue;
     const auto neutral = std::find_if(kNeutral.begin(), kNeutral.end(), same);
-    if (neutral == kNeutral.end()) unknown.push_back(name);
-    else if (!value.is_null()) check_neutral(*neutral, value);
+    if (neutral == kNeutral.end())
+      unknown.push_back(name);
+    else if (!value.is_null())
+      check_neutral(*neutral, value);
   }
   return unknown;
 }

@@ -59,9 +59,12 @@ void IdCensus::add(int64_t row, std::string_view record) {
   std::string_view id, custom_id;
   bool batch = false;
   scan_members(record, [&](std::string_view key, std::string_view value) {
-    if (key == "id") id = value;
-    else if (key == "custom_id") custom_id = value;
-    else if (key == "body" || key == "url" || key == "method") batch = true;
+    if (key == "id")
+      id = value;
+    else if (key == "custom_id")
+      custom_id = value;
+    else if (key == "body" || key == "url" || key == "method")
+      batch = true;
     return true;
   });
   if (batch && !custom_id.empty()) {

@@ -33,7 +33,8 @@ void read_prompt(const JsonValue& record, ParsedRow& row) {
     row.prompt_field = name;
   }
   if (found == nullptr)
-    throw BadRow{"invalid_request", "prompt", "field \"prompt\" is missing (give prompt, messages or prompt_token_ids)"};
+    throw BadRow{"invalid_request", "prompt",
+                 "field \"prompt\" is missing (give prompt, messages or prompt_token_ids)"};
   if (row.prompt_field == "messages") {
     row.prompt = text::ChatRequest{.messages = *found};
   } else if (row.prompt_field == "prompt_token_ids") {
@@ -110,8 +111,8 @@ std::string format_native(const RowItem& item, const RequestOutput& output) {
       out += ",\"token_ids\":";
       append_ids(out, sequence.token_ids);
     }
-    fmt::format_to(std::back_inserter(out), ",\"finish_reason\":\"{}\",\"stop_reason\":",
-                   to_string(sequence.finish_reason));
+    fmt::format_to(std::back_inserter(out),
+                   ",\"finish_reason\":\"{}\",\"stop_reason\":", to_string(sequence.finish_reason));
     append_stop_reason(out, sequence.stop_reason);
     out += ",\"cumulative_logprob\":";
     append_finite(out, sequence.cumulative_logprob);
@@ -128,8 +129,10 @@ std::string format_native_error(const RowItem& item, const RowError& error) {
   std::string out = beginning(item) + "],\"usage\":null,\"error\":{\"code\":";
   io::append_json_string(out, error.code);
   out += ",\"field\":";
-  if (error.field.empty()) out += "null";
-  else io::append_json_string(out, error.field);
+  if (error.field.empty())
+    out += "null";
+  else
+    io::append_json_string(out, error.field);
   out += ",\"message\":";
   io::append_json_string(out, error.message);
   out += '}';

@@ -43,9 +43,12 @@ void read_completion_prompt(const JsonValue& value, ParsedRow& row) {
                                prompt->items().size())};
     prompt = &prompt->items()[0];
   }
-  if (prompt->is_string()) row.prompt = prompt->as_string();
-  else if (prompt->is_array()) row.prompt = read_token_ids(*prompt, "prompt");
-  else throw BadRow{"invalid_request", "prompt", fmt::format("prompt is {}; it must be text", shown(value))};
+  if (prompt->is_string())
+    row.prompt = prompt->as_string();
+  else if (prompt->is_array())
+    row.prompt = read_token_ids(*prompt, "prompt");
+  else
+    throw BadRow{"invalid_request", "prompt", fmt::format("prompt is {}; it must be text", shown(value))};
 }
 
 /// Answers hold no parsed tool calls yet, so tools pass only where the row asks for none.
@@ -60,16 +63,16 @@ void check_tools(const JsonValue& body) {
 }
 
 void append_usage(std::string& out, const RequestOutput& output) {
-  fmt::format_to(std::back_inserter(out),
-                 ",\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{}}}",
-                 output.num_prompt_tokens, output.num_completion_tokens,
-                 output.num_prompt_tokens + output.num_completion_tokens);
+  fmt::format_to(
+      std::back_inserter(out), ",\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{}}}",
+      output.num_prompt_tokens, output.num_completion_tokens, output.num_prompt_tokens + output.num_completion_tokens);
 }
 
 std::string beginning(const RowItem& item, int status) {
-  return fmt::format("{{\"id\":\"batch_req_{}\",\"custom_id\":{},\"response\":{{\"status_code\":{},\"request_id\":\"req_{}\","
-                     "\"body\":",
-                     item.digest, item.id_json, status, item.digest);
+  return fmt::format(
+      "{{\"id\":\"batch_req_{}\",\"custom_id\":{},\"response\":{{\"status_code\":{},\"request_id\":\"req_{}\","
+      "\"body\":",
+      item.digest, item.id_json, status, item.digest);
 }
 
 void append_choice(std::string& out, const RowItem& item, const SequenceOutput& sequence) {
@@ -82,8 +85,8 @@ void append_choice(std::string& out, const RowItem& item, const SequenceOutput& 
     out += ",\"token_ids\":";
     append_ids(out, sequence.token_ids);
   }
-  fmt::format_to(std::back_inserter(out), ",\"logprobs\":null,\"finish_reason\":\"{}\",\"stop_reason\":",
-                 to_string(sequence.finish_reason));
+  fmt::format_to(std::back_inserter(out),
+                 ",\"logprobs\":null,\"finish_reason\":\"{}\",\"stop_reason\":", to_string(sequence.finish_reason));
   append_stop_reason(out, sequence.stop_reason);
   out += '}';
 }
@@ -109,8 +112,7 @@ void read_openai(const JsonValue& record, ParsedRow& row) {
   const bool chat = row.shape == RowShape::kChatCompletion;
   const char* name = chat ? "messages" : "prompt";
   const JsonValue* prompt = given(*body, name);
-  if (prompt == nullptr)
-    throw BadRow{"invalid_request", name, fmt::format("field \"{}\" is missing in body", name)};
+  if (prompt == nullptr) throw BadRow{"invalid_request", name, fmt::format("field \"{}\" is missing in body", name)};
   if (chat) {
     row.prompt_field = name;
     row.prompt = text::ChatRequest{.messages = *prompt};
@@ -129,8 +131,9 @@ void read_openai(const JsonValue& record, ParsedRow& row) {
 std::string format_openai(const RowItem& item, const RequestOutput& output, const OpenAiContext& context) {
   const bool chat = item.shape == RowShape::kChatCompletion;
   std::string out = beginning(item, 200);
-  fmt::format_to(std::back_inserter(out), "{{\"id\":\"{}-{}\",\"object\":\"{}\",\"created\":{},\"model\":",
-                 chat ? "chatcmpl" : "cmpl", item.digest, chat ? "chat.completion" : "text_completion", context.created);
+  fmt::format_to(std::back_inserter(out),
+                 "{{\"id\":\"{}-{}\",\"object\":\"{}\",\"created\":{},\"model\":", chat ? "chatcmpl" : "cmpl",
+                 item.digest, chat ? "chat.completion" : "text_completion", context.created);
   io::append_json_string(out, context.model);
   out += ",\"choices\":[";
   for (const SequenceOutput& sequence : output.outputs) {
@@ -149,10 +152,12 @@ std::string format_openai(const RowItem& item, const RequestOutput& output, cons
 std::string format_openai_error(const RowItem& item, const RowError& error) {
   std::string out = beginning(item, error.ours ? 500 : 400) + "{\"error\":{\"message\":";
   io::append_json_string(out, error.message);
-  fmt::format_to(std::back_inserter(out), ",\"type\":\"{}\",\"param\":",
-                 error.ours ? "server_error" : "invalid_request_error");
-  if (error.field.empty()) out += "null";
-  else io::append_json_string(out, error.field);
+  fmt::format_to(std::back_inserter(out),
+                 ",\"type\":\"{}\",\"param\":", error.ours ? "server_error" : "invalid_request_error");
+  if (error.field.empty())
+    out += "null";
+  else
+    io::append_json_string(out, error.field);
   out += ",\"code\":";
   io::append_json_string(out, error.code);
   return out + "}}},\"error\":null}";

@@ -37,7 +37,7 @@ struct ParsedRow {
   SamplingParams sampling;                 ///< defaults and the row's own fields
   bool has_max_tokens = false;
   bool return_token_ids = false;
-  std::string passthrough_json;            ///< object of the fields asked for; empty: none
+  std::string passthrough_json;  ///< object of the fields asked for; empty: none
 };
 
 /// A row on its way through the generator: what is computed (request) or why not (error), and what its result needs.

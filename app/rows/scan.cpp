@@ -8,8 +8,10 @@ bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; 
 /// The position behind the string that starts at `begin` (a quote), or npos when it is not closed.
 size_t string_end(std::string_view text, size_t begin) {
   for (size_t i = begin + 1; i < text.size(); ++i) {
-    if (text[i] == '\\') ++i;
-    else if (text[i] == '"') return i + 1;
+    if (text[i] == '\\')
+      ++i;
+    else if (text[i] == '"')
+      return i + 1;
   }
   return text.npos;
 }
@@ -77,13 +79,14 @@ std::string_view scan_member(std::string_view record, std::string_view name) {
 
 std::string_view prompt_bytes(std::string_view record) {
   std::string_view found;
-  scan_members(record, [&](std::string_view key, std::string_view value) {
-    if (key == "body" && value.front() == '{') value = prompt_bytes(value);
-    else if (key != "prompt" && key != "messages" && key != "prompt_token_ids") return true;
-    if (value.empty()) return true;
-    if (value.front() == '"') value = value.substr(1, value.size() - 2);
-    found = value;
+  const auto look = [&](std::string_view key, std::string_view value) {
+    if (key != "prompt" && key != "messages" && key != "prompt_token_ids") return true;
+    found = value.front() == '"' ? value.substr(1, value.size() - 2) : value;
     return false;
+  };
+  scan_members(record, [&](std::string_view key, std::string_view value) {
+    if (key == "body") scan_members(value, look);  // one level: a record may nest as deep as it likes
+    return found.empty() && look(key, value);
   });
   return found;
 }

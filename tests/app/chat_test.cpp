@@ -1,8 +1,9 @@
+#include "app/chat.h"
+
 #include <doctest/doctest.h>
 
 #include <sstream>
 
-#include "app/chat.h"
 #include "engine/text/tokenizer_loader.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -59,8 +60,9 @@ TEST_CASE("chats are rendered with the template, and what it refuses is the row'
 
 TEST_CASE("messages that are none are errors of their rows") {
   const Fixture f;
-  for (const char* messages : {"[]", "{}", "\"x\"", "[1]", R"([{"content":"x"}])", R"([{"role":1,"content":"x"}])",
-                               R"([{"role":"user","content":[{"type":"image_url"}]}])", R"([{"role":"user","content":3}])"}) {
+  for (const char* messages :
+       {"[]", "{}", "\"x\"", "[1]", R"([{"content":"x"}])", R"([{"role":1,"content":"x"}])",
+        R"([{"role":"user","content":[{"type":"image_url"}]}])", R"([{"role":"user","content":3}])"}) {
     const auto item = f.encode(std::string(R"({"messages":)") + messages + "}");
     CHECK_MESSAGE(item->error.has_value(), messages);
     if (item->error) CHECK(item->error->message.find("messages") != std::string::npos);

@@ -55,11 +55,40 @@ struct TemporaryDirectory {
 }  // namespace
 
 TEST_CASE("flags land in the options, switches with and without a value") {
-  const RunOptions o = options_of({"run", "--model", "m", "--input", "a", "b", "--input", "c", "--output=out",
-                                   "--max-num-seqs", "64", "--kv-cache-memory-bytes", "1.5G", "--restart",
-                                   "--enable-chunked-prefill", "false", "--no-skip-special-tokens", "--top-k", "-1",
-                                   "--temperature", "0", "--stop", "-x", "[y,z]", "%%", "{}", "--max_tokens", "9",
-                                   "--seed", "18446744073709551615", "--max-row-errors", "2.5%", "--dtype", "float"});
+  const RunOptions o = options_of({"run",
+                                   "--model",
+                                   "m",
+                                   "--input",
+                                   "a",
+                                   "b",
+                                   "--input",
+                                   "c",
+                                   "--output=out",
+                                   "--max-num-seqs",
+                                   "64",
+                                   "--kv-cache-memory-bytes",
+                                   "1.5G",
+                                   "--restart",
+                                   "--enable-chunked-prefill",
+                                   "false",
+                                   "--no-skip-special-tokens",
+                                   "--top-k",
+                                   "-1",
+                                   "--temperature",
+                                   "0",
+                                   "--stop",
+                                   "-x",
+                                   "[y,z]",
+                                   "%%",
+                                   "{}",
+                                   "--max_tokens",
+                                   "9",
+                                   "--seed",
+                                   "18446744073709551615",
+                                   "--max-row-errors",
+                                   "2.5%",
+                                   "--dtype",
+                                   "float"});
   CHECK(o.model == "m");
   CHECK(o.input == Arguments{"a", "b", "c"});
   CHECK(o.output == "out");
@@ -108,8 +137,9 @@ TEST_CASE("options and commands of later versions are refused by name and absent
 TEST_CASE("help shows every option of the command with its default, and no others") {
   const std::string help = parse_command_line({"run", "--help"}).text;
   for (const OptionSpec& spec : option_table())
-    CHECK_MESSAGE((help.find("--" + std::string(spec.name) + " ") != std::string::npos) == ((spec.commands & kRun) != 0),
-                  spec.name);
+    CHECK_MESSAGE(
+        (help.find("--" + std::string(spec.name) + " ") != std::string::npos) == ((spec.commands & kRun) != 0),
+        spec.name);
   CHECK(help.find("(default: 256)") != std::string::npos);
   CHECK(parse_command_line({"--version"}).text.starts_with("tokenmill "));
 }
@@ -219,8 +249,9 @@ TEST_CASE("input globs are expanded and sorted; names that exist are taken as th
   };
   CHECK(error_with([&](RunOptions& c) { c.input = {dir.path + "/c*.jsonl"}; }).find("no such file matches") !=
         std::string::npos);
-  CHECK(error_with([&](RunOptions& c) { c.input = {dir.path + "/*.jsonl", dir.path + "/a.jsonl"}; }).find("twice") !=
-        std::string::npos);
+  CHECK(error_with([&](RunOptions& c) {
+          c.input = {dir.path + "/*.jsonl", dir.path + "/a.jsonl"};
+        }).find("twice") != std::string::npos);
   CHECK(error_with([&](RunOptions& c) { c.input = {dir.path}; }).find("is a directory") != std::string::npos);
   CHECK(error_with([&](RunOptions& c) { c.input.clear(); }) == "run needs --input");
   CHECK(error_with([&](RunOptions& c) { c.model.clear(); }) == "run needs --model");

@@ -1,6 +1,6 @@
-#include <doctest/doctest.h>
-
 #include "app/progress_view.h"
+
+#include <doctest/doctest.h>
 
 using namespace tokenmill;
 using namespace tokenmill::app;
@@ -8,16 +8,28 @@ using namespace tokenmill::app;
 namespace {
 
 jobs::JobProgress some_progress() {
-  return {.phase = jobs::JobPhase::kRunning, .elapsed_s = 10, .rows_total = 5000, .rows_done = 1249, .rows_failed = 3,
-          .prompt_tokens = 0, .generation_tokens = 0, .rows_per_s = 10, .prompt_tokens_per_s = 1204.4,
-          .generation_tokens_per_s = 322.6, .running = 64, .waiting = 128, .kv_usage = 0.414, .eta_s = 151};
+  return {.phase = jobs::JobPhase::kRunning,
+          .elapsed_s = 10,
+          .rows_total = 5000,
+          .rows_done = 1249,
+          .rows_failed = 3,
+          .prompt_tokens = 0,
+          .generation_tokens = 0,
+          .rows_per_s = 10,
+          .prompt_tokens_per_s = 1204.4,
+          .generation_tokens_per_s = 322.6,
+          .running = 64,
+          .waiting = 128,
+          .kv_usage = 0.414,
+          .eta_s = 151};
 }
 
 }  // namespace
 
 TEST_CASE("a progress line holds rows, rates, queue, memory and time left") {
   CHECK(progress_line(some_progress()) ==
-        "1,249/5,000 rows (24%), 3 failed | prompt 1,204 tok/s, generation 323 tok/s | 64 running, 128 waiting | KV 41% | "
+        "1,249/5,000 rows (24%), 3 failed | prompt 1,204 tok/s, generation 323 tok/s | 64 running, 128 waiting | KV "
+        "41% | "
         "ETA 0:02:31");
   jobs::JobProgress p = some_progress();
   p.eta_s = -1;

@@ -23,14 +23,18 @@ const text::Tokenizer& tiny_tokenizer() {
 CodecOptions options() { return {.vocab_size = 272, .seed = 7, .max_record_bytes = 1024, .openai = {"tiny", 0}}; }
 
 Codec codec(CodecOptions with = options()) {
-  return Codec(tiny_tokenizer(), [](const text::ChatRequest& chat) {
-    std::string text;
-    for (const io::JsonValue& message : chat.messages.items()) {
-      if (message.at("role").as_string() == "wizard") throw BadRow{"invalid_request", "messages", "unknown role: wizard"};
-      text += message.at("role").as_string() + ":" + message.at("content").as_string() + "\n";
-    }
-    return text;
-  }, std::move(with));
+  return Codec(
+      tiny_tokenizer(),
+      [](const text::ChatRequest& chat) {
+        std::string text;
+        for (const io::JsonValue& message : chat.messages.items()) {
+          if (message.at("role").as_string() == "wizard")
+            throw BadRow{"invalid_request", "messages", "unknown role: wizard"};
+          text += message.at("role").as_string() + ":" + message.at("content").as_string() + "\n";
+        }
+        return text;
+      },
+      std::move(with));
 }
 
 std::unique_ptr<RowItem> encode(const Codec& codec, std::string_view record, int64_t row = 0) {
@@ -52,8 +56,12 @@ Request request_of(std::string_view record, CodecOptions with = options()) {
 
 RequestOutput answer(const std::string& text, FinishReason reason = FinishReason::kStop) {
   RequestOutput output;
-  output.outputs.push_back({.index = 0, .text = text, .token_ids = {5, 6}, .finish_reason = reason,
-                            .stop_reason = std::monostate{}, .cumulative_logprob = -3.25});
+  output.outputs.push_back({.index = 0,
+                            .text = text,
+                            .token_ids = {5, 6},
+                            .finish_reason = reason,
+                            .stop_reason = std::monostate{},
+                            .cumulative_logprob = -3.25});
   output.num_prompt_tokens = 9;
   output.num_completion_tokens = 2;
   return output;
@@ -62,8 +70,10 @@ RequestOutput answer(const std::string& text, FinishReason reason = FinishReason
 std::vector<std::string> lines_of(const std::string& name) {
   std::vector<std::string> lines(1);
   for (const char c : io::read_file(std::string(TM_TEST_DATA) + "/cases/" + name, 1 << 20))
-    if (c == '\n') lines.emplace_back();
-    else lines.back() += c;
+    if (c == '\n')
+      lines.emplace_back();
+    else
+      lines.back() += c;
   if (lines.back().empty()) lines.pop_back();
   return lines;
 }
@@ -73,9 +83,10 @@ std::vector<std::string> lines_of(const std::string& name) {
 TEST_CASE("a native result has the documented members in their order") {
   const Codec c = codec();
   auto item = encode(c, R"({"id": 18446744073709551617, "prompt": "ab"})", 17);
-  CHECK(c.format(*item, answer("x\"y")).record ==
-        R"({"id":18446744073709551617,"row":17,"outputs":[{"index":0,"text":"x\"y","finish_reason":"stop",)"
-        R"("stop_reason":null,"cumulative_logprob":-3.25}],"usage":{"prompt_tokens":9,"completion_tokens":2},"error":null})");
+  CHECK(
+      c.format(*item, answer("x\"y")).record ==
+      R"({"id":18446744073709551617,"row":17,"outputs":[{"index":0,"text":"x\"y","finish_reason":"stop",)"
+      R"("stop_reason":null,"cumulative_logprob":-3.25}],"usage":{"prompt_tokens":9,"completion_tokens":2},"error":null})");
   item = encode(c, R"({"prompt": "ab", "return_token_ids": true})", 3);
   RequestOutput stopped = answer("x");
   stopped.outputs[0].stop_reason = std::string("st\0p", 4);
@@ -93,8 +104,9 @@ TEST_CASE("a failed native row names file, line, field and what is allowed") {
   REQUIRE(item->error);
   const jobs::FinishedRow row = c.format_error(*item, *item->error);
   CHECK(row.failed);
-  CHECK(row.record == R"({"id":"r7","row":18,"outputs":[],"usage":null,"error":{"code":"invalid_request",)"
-                      R"("field":"temperature","message":"in.jsonl:19: temperature is -1; it must be between 0 and 2"}})");
+  CHECK(row.record ==
+        R"({"id":"r7","row":18,"outputs":[],"usage":null,"error":{"code":"invalid_request",)"
+        R"("field":"temperature","message":"in.jsonl:19: temperature is -1; it must be between 0 and 2"}})");
 }
 
 TEST_CASE("an error of the engine becomes the row's error under the name of the row's own prompt field") {
@@ -112,13 +124,18 @@ TEST_CASE("numbers are exact: ids keep their digits, counts that are none are re
   const Codec c = codec();
   const std::vector<std::string> lines = lines_of("bigint.jsonl");
   REQUIRE(lines.size() == 8);
-  const std::vector<std::string> ids = {"9007199254740993", "18446744073709551615", "18446744073709551617",
-                                        "-9223372036854775808", "\"0123\"", "1", "2", "3"};
+  const std::vector<std::string> ids = {"9007199254740993",
+                                        "18446744073709551615",
+                                        "18446744073709551617",
+                                        "-9223372036854775808",
+                                        "\"0123\"",
+                                        "1",
+                                        "2",
+                                        "3"};
   for (size_t i = 0; i < lines.size(); ++i) CHECK(encode(c, lines[i])->id_json == ids[i]);
   CHECK(encode(c, lines[5])->request.sampling.seed == 18446744073709551615u);
   CHECK(error_of(lines[6]) == "max_tokens: in.jsonl:1: max_tokens is 3.5; it must be a whole number");
-  CHECK(error_of(lines[7]) ==
-        "max_tokens: in.jsonl:1: max_tokens is 99999999999999999999; it must be a whole number");
+  CHECK(error_of(lines[7]) == "max_tokens: in.jsonl:1: max_tokens is 99999999999999999999; it must be a whole number");
   CHECK(error_of(R"({"prompt":"x","seed":18446744073709551616})").find("seed is 18446744073709551616") !=
         std::string::npos);
   CHECK_FALSE(request_of(R"({"prompt":"x","seed":-1})").sampling.seed);
@@ -191,9 +208,16 @@ TEST_CASE("every sampling field lands in the request") {
   const Request r = request_of(
       R"({"prompt":"x","temperature":0.5,"top_p":0.9,"top_k":40,"min_p":0.1,"seed":42,"max_tokens":9,"stop":"a",
           "stop_token_ids":[1,2],"include_stop_str_in_output":true,"ignore_eos":true,"skip_special_tokens":false})");
-  CHECK(r.sampling == SamplingParams{.temperature = 0.5, .top_p = 0.9, .top_k = 40, .min_p = 0.1, .seed = 42,
-                                     .max_tokens = 9, .stop = {"a"}, .stop_token_ids = {1, 2},
-                                     .include_stop_str_in_output = true, .ignore_eos = true,
+  CHECK(r.sampling == SamplingParams{.temperature = 0.5,
+                                     .top_p = 0.9,
+                                     .top_k = 40,
+                                     .min_p = 0.1,
+                                     .seed = 42,
+                                     .max_tokens = 9,
+                                     .stop = {"a"},
+                                     .stop_token_ids = {1, 2},
+                                     .include_stop_str_in_output = true,
+                                     .ignore_eos = true,
                                      .skip_special_tokens = false});
   CHECK(request_of(R"({"prompt":"x","sampling":{"top_k":3}})").sampling.top_k == 3);
   CHECK(error_of(R"({"prompt":"x","top_k":2,"sampling":{"top_k":3}})").find("top_k is given at top level and") !=
@@ -286,12 +310,13 @@ TEST_CASE("an OpenAI chat row gets an answer of OpenAI's shape, made of the reco
   REQUIRE_MESSAGE(!item->error, (item->error ? item->error->message : ""));
   CHECK(item->request.sampling.max_tokens == 5);
   const std::string d = record_digest(record);
-  CHECK(c.format(*item, answer("yes")).record ==
-        "{\"id\":\"batch_req_" + d + R"(","custom_id":"a","response":{"status_code":200,"request_id":"req_)" + d +
-            R"(","body":{"id":"chatcmpl-)" + d +
-            R"(","object":"chat.completion","created":0,"model":"tiny","choices":[{"index":0,"message":{"role":)"
-            R"("assistant","content":"yes","refusal":null},"logprobs":null,"finish_reason":"stop","stop_reason":null}],)"
-            R"("usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}},"error":null})");
+  CHECK(
+      c.format(*item, answer("yes")).record ==
+      "{\"id\":\"batch_req_" + d + R"(","custom_id":"a","response":{"status_code":200,"request_id":"req_)" + d +
+          R"(","body":{"id":"chatcmpl-)" + d +
+          R"(","object":"chat.completion","created":0,"model":"tiny","choices":[{"index":0,"message":{"role":)"
+          R"("assistant","content":"yes","refusal":null},"logprobs":null,"finish_reason":"stop","stop_reason":null}],)"
+          R"("usage":{"prompt_tokens":9,"completion_tokens":2,"total_tokens":11}}},"error":null})");
 }
 
 TEST_CASE("an OpenAI completion row takes text, ids, or a list of one prompt") {
@@ -320,12 +345,12 @@ TEST_CASE("a failed OpenAI row has its error inside the response") {
     return c.format_error(*item, *item->error).record;
   };
   const std::string record = R"({"custom_id":"a","method":"POST","url":"/v1/embeddings","body":{"input":"x"}})";
-  CHECK(line(record) == "{\"id\":\"batch_req_" + record_digest(record) +
-                            R"(","custom_id":"a","response":{"status_code":400,"request_id":"req_)" +
-                            record_digest(record) +
-                            R"(","body":{"error":{"message":"in.jsonl:1: url is \"/v1/embeddings\"; this version supports )"
-                            R"(/v1/chat/completions and /v1/completions","type":"invalid_request_error","param":"url",)"
-                            R"("code":"invalid_request"}}},"error":null})");
+  CHECK(line(record) ==
+        "{\"id\":\"batch_req_" + record_digest(record) +
+            R"(","custom_id":"a","response":{"status_code":400,"request_id":"req_)" + record_digest(record) +
+            R"(","body":{"error":{"message":"in.jsonl:1: url is \"/v1/embeddings\"; this version supports )"
+            R"(/v1/chat/completions and /v1/completions","type":"invalid_request_error","param":"url",)"
+            R"("code":"invalid_request"}}},"error":null})");
   const std::string chat = R"({"custom_id":"a","url":"/v1/chat/completions","body":{"messages":[{"role":"user",)"
                            R"("content":"x"}])";
   CHECK(line(chat + R"(,"temprature":1}})").find("did you mean temperature?") != std::string::npos);
@@ -388,5 +413,9 @@ TEST_CASE("scanning finds members in whole and damaged records") {
   CHECK(prompt_bytes(R"({"id":1,"prompt":"ab\nc","x":2})") == R"(ab\nc)");
   CHECK(prompt_bytes(R"({"custom_id":"a","body":{"model":"m","messages":[{"role":"u"}]}})") == R"([{"role":"u"}])");
   CHECK(prompt_bytes("no json").empty());
+  std::string deep;
+  for (int i = 0; i < 300'000; ++i) deep += R"({"body":)";
+  deep += R"({"prompt":"x"})" + std::string(300'000, '}');
+  CHECK(prompt_bytes(deep).empty());
   for (size_t length = 0; length <= record.size(); ++length) scan_member(record.substr(0, length), "id");  // no crash
 }
