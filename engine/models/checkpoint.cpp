@@ -28,6 +28,22 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path) {
   }
 }
 
+WeightSource weight_source(const io::TensorIndex& index, const io::TensorInfo& tensor, std::string canonical_name) {
+  WeightSource source;
+  source.name = std::move(canonical_name);
+  source.stored_name = tensor.name;
+  source.file = index.file_of(tensor);
+  source.shape = tensor.shape;
+  source.offset = tensor.offset;
+  source.num_bytes = tensor.bytes;
+  if (tensor.format) {
+    source.format = *tensor.format;
+  } else {
+    source.unsupported_type = tensor.type_name;
+  }
+  return source;
+}
+
 void Checkpoint::open_directory() {
   const std::string config_path = path_ + "/config.json";
   if (!fs::exists(config_path)) {
@@ -40,20 +56,7 @@ void Checkpoint::open_directory() {
   }
   weights_.set_where(path_);
   const io::TensorIndex index = io::read_safetensors(path_);
-  for (const io::TensorInfo& tensor : index.tensors()) {
-    WeightSource source;
-    source.name = source.stored_name = tensor.name;
-    source.file = index.file_of(tensor);
-    source.shape = tensor.shape;
-    source.offset = tensor.offset;
-    source.num_bytes = tensor.bytes;
-    if (tensor.format) {
-      source.format = *tensor.format;
-    } else {
-      source.unsupported_type = tensor.type_name;
-    }
-    weights_.add(std::move(source));
-  }
+  for (const io::TensorInfo& tensor : index.tensors()) weights_.add(weight_source(index, tensor, tensor.name));
 }
 
 const std::vector<int32_t>& Checkpoint::eos_token_ids() const {

@@ -7,6 +7,11 @@
 #include "engine/models/weights.h"
 #include "engine/sampling.h"
 
+namespace tokenmill::io {
+class TensorIndex;
+struct TensorInfo;
+}  // namespace tokenmill::io
+
 namespace tokenmill {
 
 /// generation_config.json's sampling settings: defaults below the job's own. Absent fields are empty.
@@ -42,6 +47,9 @@ class Checkpoint {
   WeightCatalog weights_;
   GenerationDefaults generation_;
 };
+
+/// A file's tensor as a catalog entry.
+WeightSource weight_source(const io::TensorIndex& index, const io::TensorInfo& tensor, std::string canonical_name);
 
 /// Parses generation_config.json's object.
 GenerationDefaults parse_generation_config(const io::JsonValue& json, std::string_view where);

@@ -69,18 +69,7 @@ void Checkpoint::open_gguf() {
       throw Error(ErrorKind::kConfig, "{}: tensor {} has no place in architecture {}; the file may be of a newer kind of model",
                   path_, tensor.name, config_.architecture);
     }
-    WeightSource source;
-    source.name = *name;
-    source.stored_name = tensor.name;
-    source.file = path_;
-    source.shape = tensor.shape;
-    source.offset = tensor.offset;
-    source.num_bytes = tensor.bytes;
-    if (tensor.format) {
-      source.format = *tensor.format;
-    } else {
-      source.unsupported_type = tensor.type_name;
-    }
+    WeightSource source = weight_source(file.tensors, tensor, *name);
     if (config_.architecture == "llama" && is_query_or_key(*name)) {
       source.row_order = RowOrder::kInterleavedToHalves;
       source.head_dim = config_.head_dim;
