@@ -40,7 +40,7 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
       start_(Clock::now()) {
   const parallel::Comm& world = session_.world();
   parallel::run_on_root(world, [&] { check_inputs(options_.inputs); });
-  prepare_output(output_, options_.restart, options_.inputs, world);
+  prepare_output(output_, options_.restart, options_.inputs, options_.visible_within_s, world);
   announce(JobPhase::kIndexing);
   const auto index_start = Clock::now();
   std::string bytes;

@@ -26,6 +26,7 @@ struct JobOptions {
   int64_t queued_rows = 64;      ///< encoded and waiting on each replica; as many as the Generator may want at once
   double commit_s = 2;           ///< finished rows are on their way to the disk at least this often
   double progress_s = 2;
+  double visible_within_s = 10;  ///< how long a rank looks for what rank 0 wrote in output_dir
 };
 
 /// One job, on every rank: its constructor does what can fail early (inputs, output directory, index), run() does the rows.

@@ -18,7 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kResults[] = {"output.jsonl", "run.yaml", "row_metrics.jsonl", "journal"};
-constexpr double kVisibleWithin_s = 10;  // network file systems may show a new file late
 
 /// Temporaries of io::AtomicFile: "output.jsonl.tmp.1234".
 bool is_temporary(const std::string& name) {
@@ -63,13 +62,13 @@ void create(const OutputDir& directory, bool restart, const std::vector<std::str
 }
 
 /// Every rank must see what rank 0 has just written.
-void check_shared(const OutputDir& directory, const parallel::Comm& world) {
+void check_shared(const OutputDir& directory, double visible_within_s, const parallel::Comm& world) {
   std::string marker = fmt::format("{}/visible-{}-{}", directory.journal(), ::getpid(),
                                    std::chrono::system_clock::now().time_since_epoch().count());
   parallel::run_on_root(world, [&] { io::File::create_new(marker).close(); });
   parallel::broadcast_bytes(world, marker, 0);
   parallel::agree_on(world, [&] {
-    const auto give_up = std::chrono::steady_clock::now() + std::chrono::duration<double>(kVisibleWithin_s);
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::duration<double>(visible_within_s);
     while (::access(marker.c_str(), F_OK) != 0) {
       if (std::chrono::steady_clock::now() > give_up)
         throw Error(ErrorKind::kIo, "output directory {} is not the one that rank 0 sees ({} is missing here); put it on a "
@@ -97,9 +96,9 @@ std::vector<std::string> OutputDir::results() const {
 }
 
 void prepare_output(const OutputDir& directory, bool restart, const std::vector<std::string>& inputs,
-                    const parallel::Comm& world) {
+                    double visible_within_s, const parallel::Comm& world) {
   parallel::run_on_root(world, [&] { create(directory, restart, inputs); });
-  check_shared(directory, world);
+  check_shared(directory, visible_within_s, world);
 }
 
 }  // namespace tokenmill::jobs

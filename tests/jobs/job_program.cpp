@@ -31,6 +31,7 @@ Options parse(int argc, char** argv) {
   Options options;
   options.job.output_dir = argv[1];
   options.job.progress_s = 0.2;
+  options.job.visible_within_s = 0.5;
   options.job.reader.max_record_bytes = 1 << 20;
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
