@@ -9,8 +9,8 @@
 
 namespace tokenmill::jobs {
 
-/// Hands items from one thread to another, bounded by their number and their bytes (an item larger than the bound passes
-/// when the queue is empty). Thread-safe.
+/// Hands items from one thread to another, bounded by their number and their bytes (an item larger than the bound
+/// passes when the queue is empty). Thread-safe.
 template <typename T>
 class BoundedQueue {
  public:
@@ -61,8 +61,8 @@ class BoundedQueue {
   }
   void wait_locked(std::unique_lock<std::mutex>& lock, double timeout_s) {
     // A deadline on the system clock: TSan knows pthread_cond_timedwait, not the steady clock's clockwait.
-    const auto deadline = std::chrono::system_clock::now() +
-                          std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::duration<double>(timeout_s));
+    const auto deadline = std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::microseconds>(
+                                                                 std::chrono::duration<double>(timeout_s));
     has_items_.wait_until(lock, deadline, [&] { return closed_ || !items_.empty(); });
   }
   std::optional<T> pop_locked() {

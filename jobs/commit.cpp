@@ -14,8 +14,12 @@ void append(io::FileWriter& part, LedgerWriter& ledger, FinishedRow row, uint64_
   row.record += '\n';
   const int64_t offset = part.offset();
   part.write(row.record);
-  ledger.append({.row = row.row, .offset = offset, .length = part.offset() - offset,
-                 .record_digest = digest(row.record), .row_digest = row_digest, .failed = row.failed});
+  ledger.append({.row = row.row,
+                 .offset = offset,
+                 .length = part.offset() - offset,
+                 .record_digest = digest(row.record),
+                 .row_digest = row_digest,
+                 .failed = row.failed});
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ struct PartPaths {
 };
 
 struct CommitOptions {
-  double commit_s = 2;  ///< finished rows reach the operating system at least this often: records first, then the ledger
+  double commit_s =
+      2;  ///< finished rows reach the operating system at least this often: records first, then the ledger
   int64_t max_queued_rows = 4096;
   int64_t max_queued_bytes = int64_t{16} << 20;
 };

@@ -111,7 +111,9 @@ void Control::loop() {
     }
     if (rank_ == 0) report_progress(elapsed_s());
     if (goodbye_sent_ && (rank_ != 0 || goodbyes_ == size_)) break;
-    const double longest_s = rank_ == 0 && size_ > 1 ? kMaxSleepServing_s : request_open_ ? kMaxSleepAwaited_s : kMaxSleep_s;
+    const double longest_s = rank_ == 0 && size_ > 1 ? kMaxSleepServing_s
+                             : request_open_         ? kMaxSleepAwaited_s
+                                                     : kMaxSleep_s;
     sleep_s = active ? kMinSleep_s : std::min(sleep_s * 1.5, longest_s);
     std::unique_lock lock(mutex_);
     const auto wake_up = std::chrono::system_clock::now() +

@@ -21,14 +21,14 @@ struct ControlOptions {
   double status_s = 0.5;    ///< how often a leader tells rank 0 where it is
   double progress_s = 2;    ///< how often rank 0 calls on_progress
   double fatal_wait_s = 3;  ///< how long a failing rank waits for rank 0 to end the job before it does so itself
-  /// Rank 0 only: statuses by replica, seconds since the control began, on the control thread; and once when all replicas
-  /// have finished.
+  /// Rank 0 only: statuses by replica, seconds since the control began, on the control thread; and once when all
+  /// replicas have finished.
   std::function<void(const std::vector<ReplicaStatus>&, double)> on_progress;
 };
 
 /// The thread on every rank that carries the job's messages over a communicator of its own: requests for rows and their
-/// answers, statuses, and the end by a fatal error. Rank 0's thread holds the coordinator. It sleeps between polls: up to
-/// 2 ms on rank 0, 1 ms while an answer is awaited, 10 ms otherwise.
+/// answers, statuses, and the end by a fatal error. Rank 0's thread holds the coordinator. It sleeps between polls: up
+/// to 2 ms on rank 0, 1 ms while an answer is awaited, 10 ms otherwise.
 class Control {
  public:
   /// Collective over the session's world; replica r's leader is world rank leaders[r], and every rank is a leader now.
@@ -41,10 +41,11 @@ class Control {
   std::optional<RowRange> pull();
   /// Where this replica is now; cheap, for the step loop.
   void publish(const ReplicaStatus& status);
-  /// Ends the whole job with this error: one message (rank 0 prints the first that reaches it) and its exit code on every
-  /// rank. Any thread.
+  /// Ends the whole job with this error: one message (rank 0 prints the first that reaches it) and its exit code on
+  /// every rank. Any thread.
   [[noreturn]] void fatal(const Error& error);
-  /// After the last publish(): returns when rank 0 knows this rank's final status; on rank 0, when it knows all of them.
+  /// After the last publish(): returns when rank 0 knows this rank's final status; on rank 0, when it knows all of
+  /// them.
   void finish();
 
  private:

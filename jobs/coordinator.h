@@ -15,9 +15,9 @@ struct Grant {
 };
 
 /// Hands out the rows of a job to replicas that pull: a pure state machine, events in, answers out. There is no static
-/// split: chunks of consecutive rows shrink towards the end (a 2 * num_replicas-th of what is left, at most max_chunk_rows),
-/// and no replica may hold more than its equal share of the unfinished rows, so that one which asks faster does not take
-/// the work of the others. A request that must wait for that is answered by a later event.
+/// split: chunks of consecutive rows shrink towards the end (a 2 * num_replicas-th of what is left, at most
+/// max_chunk_rows), and no replica may hold more than its equal share of the unfinished rows, so that one which asks
+/// faster does not take the work of the others. A request that must wait for that is answered by a later event.
 class Coordinator {
  public:
   /// todo: ascending, disjoint, non-empty ranges.

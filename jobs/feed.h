@@ -29,8 +29,8 @@ struct FeedOptions {
 /// file or a tokenizer while rows are queued.
 class Feed {
  public:
-  /// pull: the next rows to do, nullopt when there will be none; may block; runs on the feed's thread. on_error: runs once
-  /// on that thread when something throws there; the feed has ended then. index and codec outlive the feed.
+  /// pull: the next rows to do, nullopt when there will be none; may block; runs on the feed's thread. on_error: runs
+  /// once on that thread when something throws there; the feed has ended then. index and codec outlive the feed.
   Feed(const Index& index, const RowCodec& codec, const FeedOptions& options,
        std::function<std::optional<RowRange>()> pull, std::function<void(const std::exception&)> on_error);
   /// Drops what is queued and waits for the thread: pull must return.

@@ -9,9 +9,9 @@ namespace tokenmill::jobs {
 
 /// Where a record came from.
 struct RecordSource {
-  int64_t row = 0;          ///< 0-based over all inputs of the job
-  std::string_view file;    ///< as given by the user
-  int64_t line = 0;         ///< 1-based in that file
+  int64_t row = 0;        ///< 0-based over all inputs of the job
+  std::string_view file;  ///< as given by the user
+  int64_t line = 0;       ///< 1-based in that file
   /// Set when the record's bytes were not read (longer than the limit): its length; the record view is empty then.
   int64_t oversized_bytes = 0;
 };

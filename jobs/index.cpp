@@ -20,22 +20,23 @@ constexpr size_t kCopyBytes = size_t{1} << 20;
 void check_input(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found)
-    throw Error(ErrorKind::kInput, "input {} does not exist", path);
+  if (status.type() == fs::file_type::not_found) throw Error(ErrorKind::kInput, "input {} does not exist", path);
   if (status.type() == fs::file_type::directory)
     throw Error(ErrorKind::kInput, "input {} is a directory; name its files, e.g. {}/*.jsonl", path, path);
   if (!fs::is_regular_file(status))
     throw Error(ErrorKind::kInput, "input {} is not a regular file{}", path, error ? ": " + error.message() : "");
 }
 
-/// Unpacks path into scratch_path. The unpacked size is not known in advance: the packed size is checked first, then the
-/// file system's word counts.
+/// Unpacks path into scratch_path. The unpacked size is not known in advance: the packed size is checked first, then
+/// the file system's word counts.
 void unpack(const std::string& path, const std::string& scratch_path) {
   const auto free_bytes = static_cast<int64_t>(fs::space(fs::path(scratch_path).parent_path()).available);
   const auto packed_bytes = static_cast<int64_t>(fs::file_size(path));
   if (free_bytes < packed_bytes)
-    throw Error(ErrorKind::kIo, "{} is packed and must be unpacked to {}, where {} bytes are free, fewer than its {} "
-                "packed bytes; free space there or choose another --output", path, scratch_path, free_bytes, packed_bytes);
+    throw Error(ErrorKind::kIo,
+                "{} is packed and must be unpacked to {}, where {} bytes are free, fewer than its {} "
+                "packed bytes; free space there or choose another --output",
+                path, scratch_path, free_bytes, packed_bytes);
   log::debug("unpacking {} to {}", path, scratch_path);
   const auto stream = io::open_byte_stream(path);
   io::FileWriter writer(io::File::create(scratch_path));
@@ -130,7 +131,8 @@ Index::Place Index::locate(int64_t row) const {
   const auto after = std::upper_bound(files_.begin(), files_.end(), row,
                                       [](int64_t r, const InputFile& file) { return r < file.first_row; });
   Place place;
-  place.file = static_cast<size_t>(after - files_.begin()) - 1;  // the last of several files that start here has the row
+  place.file =
+      static_cast<size_t>(after - files_.begin()) - 1;  // the last of several files that start here has the row
   const int64_t entry = (row - files_[place.file].first_row) / kRowsPerEntry;
   place.row = files_[place.file].first_row + entry * kRowsPerEntry;
   place.position = entries_[first_entry_[place.file] + static_cast<size_t>(entry)];
@@ -144,8 +146,8 @@ std::string Index::serialize() const {
   for (size_t i = 0; i < files_.size(); ++i) {
     packer.text(files_[i].path);
     packer.text(files_[i].read_path);
-    for (const int64_t value : {files_[i].bytes, files_[i].first_row, int64_t{files_[i].can_jump},
-                                static_cast<int64_t>(first_entry_[i])})
+    for (const int64_t value :
+         {files_[i].bytes, files_[i].first_row, int64_t{files_[i].can_jump}, static_cast<int64_t>(first_entry_[i])})
       packer.number(value);
   }
   packer.number(static_cast<int64_t>(entries_.size()));
@@ -190,9 +192,11 @@ void check_as_indexed(const InputFile& file) {
   std::error_code error;
   const auto bytes = fs::file_size(file.read_path, error);
   if (!error && static_cast<int64_t>(bytes) == file.bytes) return;
-  throw Error(ErrorKind::kIo, "{} {}, but had {} bytes when it was indexed; inputs must be the same files on all nodes and "
-              "must not change while the job runs", file.read_path,
-              error ? "cannot be found: " + error.message() : fmt::format("has {} bytes", bytes), file.bytes);
+  throw Error(ErrorKind::kIo,
+              "{} {}, but had {} bytes when it was indexed; inputs must be the same files on all nodes and "
+              "must not change while the job runs",
+              file.read_path, error ? "cannot be found: " + error.message() : fmt::format("has {} bytes", bytes),
+              file.bytes);
 }
 
 Index build_index(const std::vector<std::string>& inputs, const IndexOptions& options) {

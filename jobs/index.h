@@ -58,8 +58,8 @@ class Index {
   friend Index build_index(const std::vector<std::string>&, const IndexOptions&);
   void add_file(InputFile file, const IndexOptions& options);
   std::vector<InputFile> files_;
-  std::vector<size_t> first_entry_;            // by file
-  std::vector<io::RecordPosition> entries_;    // of local rows 0, 1024, 2048, ... file after file
+  std::vector<size_t> first_entry_;          // by file
+  std::vector<io::RecordPosition> entries_;  // of local rows 0, 1024, 2048, ... file after file
   int64_t num_rows_ = 0;
 };
 
@@ -72,15 +72,15 @@ void check_as_indexed(const InputFile& file);
 
 struct IndexOptions {
   io::RecordReaderOptions reader;
-  /// Packed inputs cannot be sought: they are unpacked into this existing directory, one file each. Empty: they are only
-  /// counted (can_jump false).
+  /// Packed inputs cannot be sought: they are unpacked into this existing directory, one file each. Empty: they are
+  /// only counted (can_jump false).
   std::string scratch_dir;
   /// Sees every record of the job once, in row order (empty when oversized). Empty: records are passed over unseen.
   std::function<void(int64_t row, std::string_view record)> on_record;
 };
 
-/// Reads every input once from front to back; no record is parsed. Files without rows are fine. Throws Error(kInput) when
-/// an input is not a readable file and Error(kIo) when one is damaged or the scratch directory has no room.
+/// Reads every input once from front to back; no record is parsed. Files without rows are fine. Throws Error(kInput)
+/// when an input is not a readable file and Error(kIo) when one is damaged or the scratch directory has no room.
 Index build_index(const std::vector<std::string>& inputs, const IndexOptions& options);
 
 }  // namespace tokenmill::jobs

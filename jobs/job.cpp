@@ -46,9 +46,9 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   std::string bytes;
   parallel::agree_on(world, [&] {
     if (world.rank() == 0)
-      bytes = build_index(options_.inputs, {.reader = options_.reader,
-                                            .scratch_dir = output_.scratch_dir(),
-                                            .on_record = options_.on_record})
+      bytes = build_index(
+                  options_.inputs,
+                  {.reader = options_.reader, .scratch_dir = output_.scratch_dir(), .on_record = options_.on_record})
                   .serialize();
   });
   parallel::broadcast_bytes(world, bytes, 0);
@@ -101,7 +101,9 @@ ReplicaReport Job::run_leader(const RowCodec& codec, Generator& generator) {
   ReplicaReport report{.rank = rank, .host = parallel::host_name()};
   {
     Commit commit({output_.part_path(rank), output_.ledger_path(rank)}, {.commit_s = options_.commit_s}, fatal);
-    Feed feed(index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows}, [&] { return control.pull(); }, fatal);
+    Feed feed(
+        index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows},
+        [&] { return control.pull(); }, fatal);
     try {
       report.status = run_batches(generator, feed, commit, [&](const ReplicaStatus& s) { control.publish(s); });
       report.run_s = seconds_since(run_start);

@@ -29,11 +29,13 @@ struct JobOptions {
   double visible_within_s = 10;  ///< how long a rank looks for what rank 0 wrote in output_dir
 };
 
-/// One job, on every rank: its constructor does what can fail early (inputs, output directory, index), run() does the rows.
+/// One job, on every rank: its constructor does what can fail early (inputs, output directory, index), run() does the
+/// rows.
 class Job {
  public:
-  /// Collective over the session's world. Throws the same AgreedError on every rank: inputs that cannot be read, an output
-  /// directory that holds results or is not shared by all ranks. progress may be empty; it is called on rank 0 only.
+  /// Collective over the session's world. Throws the same AgreedError on every rank: inputs that cannot be read, an
+  /// output directory that holds results or is not shared by all ranks. progress may be empty; it is called on rank 0
+  /// only.
   Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallback progress = {});
   ~Job();
 

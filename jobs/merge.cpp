@@ -183,8 +183,11 @@ class Merge {
       Slot& slot = slots_[static_cast<size_t>(entry.row - begin)];
       TM_ASSERT(slot.part < 0, "row {} was written twice, in {} and {}", entry.row,
                 parts_[static_cast<size_t>(std::max(slot.part, 0))].part, parts_[part].part);
-      slot = {.offset = entry.offset, .length = entry.length, .record_digest = entry.record_digest,
-              .part = static_cast<int32_t>(part), .failed = entry.failed};
+      slot = {.offset = entry.offset,
+              .length = entry.length,
+              .record_digest = entry.record_digest,
+              .part = static_cast<int32_t>(part),
+              .failed = entry.failed};
     });
   }
 
@@ -193,8 +196,10 @@ class Merge {
     const auto part = static_cast<size_t>(slot.part);
     reader_.read(part, slot.offset, slot.length, record_);
     if (digest(record_) != slot.record_digest)
-      throw Error(ErrorKind::kIo, "{}: the record of row {} (byte {}, {} bytes) is damaged: its checksum is not the "
-                  "ledger's", parts_[part].part, row, slot.offset, slot.length);
+      throw Error(ErrorKind::kIo,
+                  "{}: the record of row {} (byte {}, {} bytes) is damaged: its checksum is not the "
+                  "ledger's",
+                  parts_[part].part, row, slot.offset, slot.length);
     output_.write(record_);
     ++totals_.rows;
     totals_.failed += slot.failed ? 1 : 0;

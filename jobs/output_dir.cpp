@@ -28,7 +28,8 @@ bool is_temporary(const std::string& name) {
 /// path is below, or is, one of the results.
 bool lies_in(const fs::path& directory, const std::string& result, const std::string& path) {
   std::error_code error;
-  const fs::path relative = fs::weakly_canonical(path, error).lexically_relative(fs::weakly_canonical(directory, error));
+  const fs::path relative =
+      fs::weakly_canonical(path, error).lexically_relative(fs::weakly_canonical(directory, error));
   return !relative.empty() && *relative.begin() == result;
 }
 
@@ -43,18 +44,21 @@ void make_directory(const std::string& path) {
 void create(const OutputDir& directory, bool restart, const std::vector<std::string>& inputs) {
   const std::vector<std::string> results = directory.results();
   if (!results.empty() && !restart)
-    throw Error(ErrorKind::kConfig, "output directory {} holds results of an earlier run ({}); give --restart to replace "
-                "them, or another --output", directory.path(), fmt::join(results, ", "));
+    throw Error(ErrorKind::kConfig,
+                "output directory {} holds results of an earlier run ({}); give --restart to replace "
+                "them, or another --output",
+                directory.path(), fmt::join(results, ", "));
   for (const std::string& result : results)
     for (const std::string& input : inputs)
       if (lies_in(directory.path(), result, input))
-        throw Error(ErrorKind::kConfig, "input {} is among the results in {} that --restart would remove; move it, or "
-                    "choose another --output", input, directory.path());
+        throw Error(ErrorKind::kConfig,
+                    "input {} is among the results in {} that --restart would remove; move it, or "
+                    "choose another --output",
+                    input, directory.path());
   for (const std::string& result : results) {
     std::error_code error;
     fs::remove_all(fs::path(directory.path()) / result, error);
-    if (error)
-      throw Error(ErrorKind::kIo, "{}/{} cannot be removed: {}", directory.path(), result, error.message());
+    if (error) throw Error(ErrorKind::kIo, "{}/{} cannot be removed: {}", directory.path(), result, error.message());
   }
   if (!results.empty()) log::debug("removed {} from {}", fmt::join(results, ", "), directory.path());
   for (const std::string& path : {directory.parts_dir(), directory.ledgers_dir(), directory.scratch_dir()})
@@ -71,8 +75,10 @@ void check_shared(const OutputDir& directory, double visible_within_s, const par
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::duration<double>(visible_within_s);
     while (::access(marker.c_str(), F_OK) != 0) {
       if (std::chrono::steady_clock::now() > give_up)
-        throw Error(ErrorKind::kIo, "output directory {} is not the one that rank 0 sees ({} is missing here); put it on a "
-                    "file system that all nodes share", directory.path(), marker);
+        throw Error(ErrorKind::kIo,
+                    "output directory {} is not the one that rank 0 sees ({} is missing here); put it on a "
+                    "file system that all nodes share",
+                    directory.path(), marker);
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
     }
   });

@@ -29,8 +29,8 @@ class OutputDir {
 
 /// Collective over world. Creates the directory with an empty journal. Earlier results are an Error(kConfig), or with
 /// restart removed (nothing that tokenmill did not write is). Throws Error(kConfig) when an input would be removed, and
-/// Error(kIo) naming the rank when the directory cannot be made, or when a rank does not see within visible_within_s what
-/// rank 0 wrote there (network file systems may show a new file late).
+/// Error(kIo) naming the rank when the directory cannot be made, or when a rank does not see within visible_within_s
+/// what rank 0 wrote there (network file systems may show a new file late).
 void prepare_output(const OutputDir& directory, bool restart, const std::vector<std::string>& inputs,
                     double visible_within_s, const parallel::Comm& world);
 

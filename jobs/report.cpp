@@ -90,8 +90,8 @@ double JobOutcome::dp_imbalance() const {
 
 double JobOutcome::tail_s() const {
   if (replicas.empty()) return 0;
-  const auto [first, last] = std::minmax_element(
-      replicas.begin(), replicas.end(), [](const auto& a, const auto& b) { return a.run_s < b.run_s; });
+  const auto [first, last] = std::minmax_element(replicas.begin(), replicas.end(),
+                                                 [](const auto& a, const auto& b) { return a.run_s < b.run_s; });
   return last->run_s - first->run_s;
 }
 
@@ -139,8 +139,11 @@ std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const Rep
     Fixed one;
     TM_ASSERT(text.size() >= sizeof one);
     std::memcpy(&one, text.data(), sizeof one);
-    reports.push_back({.rank = static_cast<int>(reports.size()), .host = text.substr(sizeof one), .run_s = one.run_s,
-                       .peak_resident_bytes = one.peak_resident_bytes, .status = one.status});
+    reports.push_back({.rank = static_cast<int>(reports.size()),
+                       .host = text.substr(sizeof one),
+                       .run_s = one.run_s,
+                       .peak_resident_bytes = one.peak_resident_bytes,
+                       .status = one.status});
   }
   return reports;
 }

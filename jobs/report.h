@@ -11,16 +11,17 @@
 
 namespace tokenmill::jobs {
 
-/// A value app knows and the report shows; strings are written in double quotes, so that "1.10" and "true" stay strings.
+/// A value app knows and the report shows; strings are written in double quotes, so that "1.10" and "true" stay
+/// strings.
 using ReportValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
 /// Names and values in the order they are to appear.
 using ReportSection = std::vector<std::pair<std::string, ReportValue>>;
 
 /// What one replica did.
 struct ReplicaReport {
-  int rank = 0;      ///< world rank of the leader
+  int rank = 0;  ///< world rank of the leader
   std::string host;
-  double run_s = 0;  ///< from the common start to this replica's last row
+  double run_s = 0;                 ///< from the common start to this replica's last row
   int64_t peak_resident_bytes = 0;  ///< of the whole process, start-up included
   ReplicaStatus status;
 };
@@ -41,8 +42,8 @@ struct JobOutcome {
   double tail_s() const;
 };
 
-/// run.yaml: `sections` in their order (configuration, versions, ...), then inputs, rows, tokens, seconds, throughput and
-/// a list of replicas. Times are seconds, rates per second of run_s. Written atomically.
+/// run.yaml: `sections` in their order (configuration, versions, ...), then inputs, rows, tokens, seconds, throughput
+/// and a list of replicas. Times are seconds, rates per second of run_s. Written atomically.
 void write_run_report(const std::string& path, const std::vector<std::pair<std::string, ReportSection>>& sections,
                       const std::vector<std::string>& inputs, const JobOutcome& outcome);
 

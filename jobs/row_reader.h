@@ -12,7 +12,8 @@ namespace tokenmill::jobs {
 class RowReader {
  public:
   /// index outlives the reader.
-  explicit RowReader(const Index& index, const io::RecordReaderOptions& options = {}) : index_(index), options_(options) {}
+  explicit RowReader(const Index& index, const io::RecordReaderOptions& options = {})
+      : index_(index), options_(options) {}
 
   /// The record is valid until the next call; empty when source.oversized_bytes is set. Throws Error(kIo) when the file
   /// is not the one that was indexed.

@@ -9,8 +9,8 @@ namespace tokenmill::parallel {
 /// sum does not depend on the message it travelled in. Ranks are positions in the group; no world rank appears here.
 ///
 /// Every call checks its views (Error(kInternal) naming both sides of a mismatch), enqueues on stream() and returns the
-/// event after which the result may be read; the views' memory must live until then. All ranks of the group make the same
-/// calls in the same order. Views are contiguous, of any dtype; zero elements move nothing.
+/// event after which the result may be read; the views' memory must live until then. All ranks of the group make the
+/// same calls in the same order. Views are contiguous, of any dtype; zero elements move nothing.
 class Communicator {
  public:
   using Event = Stream::Event;
@@ -19,9 +19,11 @@ class Communicator {
   virtual int size() const = 0;
   virtual Stream& stream() = 0;
 
-  /// received[r] = what rank r has in its sent[rank()]. Both [size, ...], equal in shape and dtype on all ranks; disjoint.
+  /// received[r] = what rank r has in its sent[rank()]. Both [size, ...], equal in shape and dtype on all ranks;
+  /// disjoint.
   Event exchange(TensorView received, TensorView sent);
-  /// all[r] = rank r's part. part [n, cols] or [n], all [size, n, cols] or [size, n]; part may lie inside all at its place.
+  /// all[r] = rank r's part. part [n, cols] or [n], all [size, n, cols] or [size, n]; part may lie inside all at its
+  /// place.
   Event all_gather(TensorView all, TensorView part);
   /// root's contents of view reach every rank.
   Event broadcast(TensorView view, int root);

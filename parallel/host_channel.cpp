@@ -53,7 +53,8 @@ std::optional<Frame> HostChannel::try_receive(int from) {
   if (!arrived) return std::nullopt;
   int count = 0;
   TM_MPI(MPI_Get_count(&status, MPI_BYTE, &count));
-  Frame frame{.from = status.MPI_SOURCE, .type = status.MPI_TAG, .bytes = std::vector<std::byte>(static_cast<size_t>(count))};
+  Frame frame{
+      .from = status.MPI_SOURCE, .type = status.MPI_TAG, .bytes = std::vector<std::byte>(static_cast<size_t>(count))};
   TM_MPI(MPI_Mrecv(frame.bytes.data(), count, MPI_BYTE, &message, MPI_STATUS_IGNORE));
   return frame;
 }

@@ -18,10 +18,10 @@ struct Frame {
   std::vector<std::byte> bytes;
 };
 
-/// Frames of host bytes between the ranks of a communicator, on a duplicate of it, so that they never meet other traffic.
-/// Frames of one sender arrive in order. Sending never blocks; receiving polls, and waits with a BackOff and a timeout, so
-/// that a waiting rank costs little CPU and a lost peer is an error, not a hang. One thread uses a channel at a time;
-/// other threads may use MPI meanwhile.
+/// Frames of host bytes between the ranks of a communicator, on a duplicate of it, so that they never meet other
+/// traffic. Frames of one sender arrive in order. Sending never blocks; receiving polls, and waits with a BackOff and a
+/// timeout, so that a waiting rank costs little CPU and a lost peer is an error, not a hang. One thread uses a channel
+/// at a time; other threads may use MPI meanwhile.
 class HostChannel {
  public:
   /// Collective over comm.

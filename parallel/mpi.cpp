@@ -187,7 +187,8 @@ std::optional<LauncherProblem> check_launcher(
     if (variable(manager)) return std::nullopt;
   LauncherProblem problem;
   problem.text = fmt::format(
-      "this Slurm step has {} tasks, but its launcher offers no PMI, so every task would see a world of one rank and do "
+      "this Slurm step has {} tasks, but its launcher offers no PMI, so every task would see a world of one rank and "
+      "do "
       "the whole job; start it with srun --mpi=pmix, or with mpirun inside the allocation",
       *tasks);
   problem.prints = variable("SLURM_PROCID").value_or("0") == "0";
@@ -216,10 +217,11 @@ MpiSession::MpiSession(FatalPolicy policy)
   if (provided < MPI_THREAD_MULTIPLE) {
     const std::string version = library_version();
     if (finalizes_) MPI_Finalize();
-    throw Error(ErrorKind::kMpi,
-                "{} was built without thread support (it grants level {}, tokenmill needs MPI_THREAD_MULTIPLE {}); use an "
-                "MPI library built with it",
-                version, provided, MPI_THREAD_MULTIPLE);
+    throw Error(
+        ErrorKind::kMpi,
+        "{} was built without thread support (it grants level {}, tokenmill needs MPI_THREAD_MULTIPLE {}); use an "
+        "MPI library built with it",
+        version, provided, MPI_THREAD_MULTIPLE);
   }
   MpiSession* none = nullptr;
   TM_ASSERT(live_session.compare_exchange_strong(none, this), "two MPI sessions in one process");

@@ -54,7 +54,8 @@ std::string host_name();
 /// "rank 5 of 8 on gpu-02": this process in the world; empty when it is alone. MPI must be initialized.
 std::string world_place();
 
-/// Thrown by agree(): every rank of the communicator throws the same error at the same place, so all may leave in order.
+/// Thrown by agree(): every rank of the communicator throws the same error at the same place, so all may leave in
+/// order.
 class AgreedError : public Error {
  public:
   using Error::Error;
@@ -85,8 +86,8 @@ auto agree_on(const Comm& comm, Function&& function) {
   if constexpr (!std::is_void_v<Result>) return std::move(*result);
 }
 
-/// Collective: rank 0 of comm runs function on behalf of all; its failure is thrown by all. A mistake of the user (config,
-/// input) is not blamed on rank 0.
+/// Collective: rank 0 of comm runs function on behalf of all; its failure is thrown by all. A mistake of the user
+/// (config, input) is not blamed on rank 0.
 void run_on_root(const Comm& comm, const std::function<void()>& function);
 
 /// Collective: root's bytes reach every rank. Waits without burning the core.
@@ -122,8 +123,8 @@ std::optional<LauncherProblem> check_launcher();
 
 /// What a fatal error does to the process: app says which exit code a kind has and how a message is printed.
 struct FatalPolicy {
-  std::function<int(ErrorKind)> exit_code;   ///< at most 125
-  std::function<void(const Error&)> print;   ///< one line to the terminal; called on one thread of one rank
+  std::function<int(ErrorKind)> exit_code;  ///< at most 125
+  std::function<void(const Error&)> print;  ///< one line to the terminal; called on one thread of one rank
 };
 
 /// MPI from construction to destruction, with MPI_THREAD_MULTIPLE. Adopts an MPI that the host program initialized (and
@@ -142,11 +143,11 @@ class MpiSession {
   std::string library_version() const;
   int exit_code(const Error& error) const { return policy_.exit_code(error.kind()); }
 
-  /// Runs body and returns the process's exit code: body's result; an AgreedError's code after rank 0 has printed it. Any
-  /// other exception belongs to this rank alone and ends the job through abort().
+  /// Runs body and returns the process's exit code: body's result; an AgreedError's code after rank 0 has printed it.
+  /// Any other exception belongs to this rank alone and ends the job through abort().
   int guard(const std::function<int()>& body);
-  /// Prints error (with world_place() in front) and ends every rank through MPI_Abort with its exit code. Thread-safe: the
-  /// first caller wins.
+  /// Prints error (with world_place() in front) and ends every rank through MPI_Abort with its exit code. Thread-safe:
+  /// the first caller wins.
   [[noreturn]] void abort(const Error& error);
   /// The same for a text that already says where it happened.
   [[noreturn]] void abort_as_is(const Error& error);

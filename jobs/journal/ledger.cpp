@@ -39,14 +39,17 @@ struct Packed {
 static_assert(sizeof(Packed) == kEntryBytes);
 
 uint32_t entry_checksum(const Packed& packed, int64_t index) {
-  return static_cast<uint32_t>(
-      XXH3_64bits_withSeed(&packed, offsetof(Packed, checksum), static_cast<uint64_t>(index)));
+  return static_cast<uint32_t>(XXH3_64bits_withSeed(&packed, offsetof(Packed, checksum), static_cast<uint64_t>(index)));
 }
 
 bool unpack(const Packed& packed, int64_t index, LedgerEntry& entry) {
   if (packed.checksum != entry_checksum(packed, index)) return false;
-  entry = {.row = packed.row, .offset = packed.offset, .length = packed.length, .record_digest = packed.record_digest,
-           .row_digest = packed.row_digest, .failed = (packed.flags & kFailedFlag) != 0};
+  entry = {.row = packed.row,
+           .offset = packed.offset,
+           .length = packed.length,
+           .record_digest = packed.record_digest,
+           .row_digest = packed.row_digest,
+           .failed = (packed.flags & kFailedFlag) != 0};
   return true;
 }
 
@@ -68,8 +71,13 @@ LedgerWriter::LedgerWriter(const std::string& path)
 }
 
 void LedgerWriter::append(const LedgerEntry& entry) {
-  Packed packed{.row = entry.row, .offset = entry.offset, .length = entry.length, .record_digest = entry.record_digest,
-                .row_digest = entry.row_digest, .flags = entry.failed ? kFailedFlag : 0, .checksum = 0};
+  Packed packed{.row = entry.row,
+                .offset = entry.offset,
+                .length = entry.length,
+                .record_digest = entry.record_digest,
+                .row_digest = entry.row_digest,
+                .flags = entry.failed ? kFailedFlag : 0,
+                .checksum = 0};
   TM_ASSERT(num_unflushed_++ < kMaxUnflushed);
   packed.checksum = entry_checksum(packed, num_entries_++);
   writer_.write({reinterpret_cast<const char*>(&packed), sizeof packed});

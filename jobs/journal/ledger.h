@@ -12,19 +12,19 @@ namespace tokenmill::jobs {
 /// One finished row in a ledger; the byte format is in jobs/README.md.
 struct LedgerEntry {
   int64_t row = 0;
-  int64_t offset = 0;           ///< of the record in the part file
-  int64_t length = 0;           ///< bytes of the record, its newline included
-  uint64_t record_digest = 0;   ///< digest() of those bytes
-  uint64_t row_digest = 0;      ///< digest() of the input record
-  bool failed = false;          ///< the record carries an error
+  int64_t offset = 0;          ///< of the record in the part file
+  int64_t length = 0;          ///< bytes of the record, its newline included
+  uint64_t record_digest = 0;  ///< digest() of those bytes
+  uint64_t row_digest = 0;     ///< digest() of the input record
+  bool failed = false;         ///< the record carries an error
   bool operator==(const LedgerEntry&) const = default;
 };
 
 /// XXH3, 64 bits, seed 0.
 uint64_t digest(std::string_view bytes);
 
-/// Appends entries to a new ledger file. At most kMaxUnflushed of them may be appended between two flushes: they stay in
-/// memory until then, so that the caller decides when they reach the file (after their records).
+/// Appends entries to a new ledger file. At most kMaxUnflushed of them may be appended between two flushes: they stay
+/// in memory until then, so that the caller decides when they reach the file (after their records).
 class LedgerWriter {
  public:
   static constexpr int64_t kMaxUnflushed = 1024;
@@ -40,8 +40,8 @@ class LedgerWriter {
   int64_t num_unflushed_ = 0;
 };
 
-/// Reads a ledger. What an interrupted write left at its end (half an entry, entries whose checksum fails with no good one
-/// behind them) is torn: not counted, but known. Anything else that is wrong throws Error(kIo) naming the entry.
+/// Reads a ledger. What an interrupted write left at its end (half an entry, entries whose checksum fails with no good
+/// one behind them) is torn: not counted, but known. Anything else that is wrong throws Error(kIo) naming the entry.
 class LedgerReader {
  public:
   explicit LedgerReader(const std::string& path);

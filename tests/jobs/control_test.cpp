@@ -16,7 +16,8 @@ namespace tokenmill::jobs {
 namespace {
 
 parallel::FatalPolicy policy() {
-  return {.exit_code = [](ErrorKind) { return 1; }, .print = [](const Error& e) { std::fprintf(stderr, "%s\n", e.what()); }};
+  return {.exit_code = [](ErrorKind) { return 1; },
+          .print = [](const Error& e) { std::fprintf(stderr, "%s\n", e.what()); }};
 }
 
 TEST_CASE("all ranks pull until nothing is left: every row once, nobody without work") {
@@ -68,8 +69,8 @@ TEST_CASE("an idle control thread costs next to nothing") {
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
-  const double cpu_s = static_cast<double>(after.tv_sec - before.tv_sec) +
-                       static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
+  const double cpu_s =
+      static_cast<double>(after.tv_sec - before.tv_sec) + static_cast<double>(after.tv_nsec - before.tv_nsec) * 1e-9;
   CHECK(cpu_s < 0.05);
   parallel::agree(session.world(), std::nullopt);
   control.finish();

@@ -13,13 +13,13 @@
 namespace tokenmill::jobs {
 namespace {
 
-/// Simulates replicas that each compute `width` rows at a time and pull when they hold fewer than width + prefetch rows.
-/// Time is counted in ticks; row r costs cost(r) ticks of one slot.
+/// Simulates replicas that each compute `width` rows at a time and pull when they hold fewer than width + prefetch
+/// rows. Time is counted in ticks; row r costs cost(r) ticks of one slot.
 struct Simulation {
   struct Replica {
     int64_t width = 4, speed = 1;
-    std::deque<int64_t> queued;           // rows
-    std::vector<int64_t> running;         // ticks left
+    std::deque<int64_t> queued;    // rows
+    std::vector<int64_t> running;  // ticks left
     int64_t finished = 0, rows = 0, last_tick = 0;
     bool waiting = false, ended = false;
   };

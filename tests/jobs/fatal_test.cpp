@@ -16,9 +16,9 @@ struct Planted {
 };
 
 constexpr Planted kPlanted[] = {
-    {"load", 4, "planted while loading"},         {"step", 4, "planted in the step loop"},
-    {"encode", 2, "planted in the feed thread"},  {"write", 4, "00000"},  // the part file's name
-    {"foreign", 1, "planted, not ours"},          {"thread", 1, "uncaught exception: planted in a thread"},
+    {"load", 4, "planted while loading"},        {"step", 4, "planted in the step loop"},
+    {"encode", 2, "planted in the feed thread"}, {"write", 4, "00000"},  // the part file's name
+    {"foreign", 1, "planted, not ours"},         {"thread", 1, "uncaught exception: planted in a thread"},
 };
 
 std::string rows(int count) {
@@ -34,8 +34,9 @@ void check_ends(int ranks, int failing_rank, const Planted& planted) {
   CAPTURE(planted.place);
   const test::TempDir dir;
   const std::string command = (ranks == 0 ? std::string() : TM_MPIEXEC " -n " + std::to_string(ranks) + " ") +
-                              TM_JOB_PROGRAM " " + dir / "out" + " --step-s 0.05 --fail " + std::to_string(failing_rank) +
-                              ":" + planted.place + " " + dir.write("in.jsonl", rows(8000));
+                              TM_JOB_PROGRAM " " + dir / "out" + " --step-s 0.05 --fail " +
+                              std::to_string(failing_rank) + ":" + planted.place + " " +
+                              dir.write("in.jsonl", rows(8000));
   const auto result = test::run_process(command);
   INFO(result.output);
   CHECK(result.exit_code == planted.exit_code);
@@ -63,7 +64,8 @@ TEST_CASE("a failure without a launcher is one message and its exit code") {
 TEST_CASE("a killed rank ends the job") {
   const test::TempDir dir;
   const auto result = test::run_process(
-      std::string(TM_MPIEXEC " -n 4 sh -c 'if [ \"$OMPI_COMM_WORLD_RANK\" = 2 ]; then (sleep 2; kill -9 $$) & fi; exec ") +
+      std::string(TM_MPIEXEC
+                  " -n 4 sh -c 'if [ \"$OMPI_COMM_WORLD_RANK\" = 2 ]; then (sleep 2; kill -9 $$) & fi; exec ") +
       TM_JOB_PROGRAM " " + dir / "out" + " --step-s 0.05 " + dir.write("in.jsonl", rows(8000)) + "'");
   INFO(result.output);
   CHECK(result.exit_code == 137);

@@ -56,7 +56,8 @@ struct Inputs {
   std::vector<std::string> paths;
   std::vector<std::string> records;  // of all rows
   std::vector<int64_t> lines;
-  void add(const std::string& name, const std::string& tag, int count, std::string (*pack)(const std::string&) = nullptr) {
+  void add(const std::string& name, const std::string& tag, int count,
+           std::string (*pack)(const std::string&) = nullptr) {
     const std::string text = framed(tag, count, &lines);
     paths.push_back(dir.write(name, pack ? pack(text) : text));
     for (int i = 0; i < count; ++i) records.push_back(tag + std::to_string(i));
@@ -172,7 +173,7 @@ TEST_CASE("a damaged packed input is named and leaves no scratch file") {
   const std::string path = dir.write("in.jsonl.gz", packed);
   std::filesystem::create_directory(dir / "scratch");
   CHECK_THROWS_WITH_AS(build_index({path}, {.reader = {}, .scratch_dir = dir / "scratch"}),
-                       doctest::Contains("unpacking " ), Error);
+                       doctest::Contains("unpacking "), Error);
   CHECK(std::filesystem::is_empty(dir / "scratch"));
 }
 

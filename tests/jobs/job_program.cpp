@@ -35,10 +35,14 @@ Options parse(int argc, char** argv) {
   options.job.reader.max_record_bytes = 1 << 20;
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
-    if (word == "--restart") options.job.restart = true;
-    else if (word == "--step-s") options.step_s = std::atof(argv[++i]);
-    else if (word == "--running") options.running = std::atoll(argv[++i]);
-    else if (word == "--elsewhere") options.elsewhere = argv[++i];
+    if (word == "--restart")
+      options.job.restart = true;
+    else if (word == "--step-s")
+      options.step_s = std::atof(argv[++i]);
+    else if (word == "--running")
+      options.running = std::atoll(argv[++i]);
+    else if (word == "--elsewhere")
+      options.elsewhere = argv[++i];
     else if (word == "--fail") {
       const std::string text = argv[++i];
       options.fail_rank = std::atoi(text.c_str());
@@ -62,13 +66,15 @@ void arm(const std::string& place, test::FakeCodec& codec, test::FakeGenerator& 
 
 int run(const Options& options, parallel::MpiSession& session) {
   const parallel::Comm& world = session.world();
-  if (!options.elsewhere.empty() && world.rank() == world.size() - 1 && chdir(options.elsewhere.c_str()) != 0) return 99;
+  if (!options.elsewhere.empty() && world.rank() == world.size() - 1 && chdir(options.elsewhere.c_str()) != 0)
+    return 99;
   const bool fails = world.rank() == options.fail_rank;
   jobs::JobProgress last;
   jobs::Job job(options.job, session, [&](const jobs::JobProgress& progress) {
     last = progress;
     if (progress.phase == jobs::JobPhase::kRunning)
-      std::printf("progress %ld of %ld\n", static_cast<long>(progress.rows_done), static_cast<long>(progress.rows_total));
+      std::printf("progress %ld of %ld\n", static_cast<long>(progress.rows_done),
+                  static_cast<long>(progress.rows_total));
   });
   parallel::agree_on(world, [&] {
     if (fails && options.fail_place == "load") throw Error(ErrorKind::kIo, "planted while loading");
@@ -87,7 +93,8 @@ int run(const Options& options, parallel::MpiSession& session) {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf("rows %ld failed %ld replicas %zu last_phase %d peak_kib %ld\n", static_cast<long>(outcome.rows),
-              static_cast<long>(outcome.failed), outcome.replicas.size(), static_cast<int>(last.phase), usage.ru_maxrss);
+              static_cast<long>(outcome.failed), outcome.replicas.size(), static_cast<int>(last.phase),
+              usage.ru_maxrss);
   for (const jobs::ReplicaReport& replica : outcome.replicas)
     std::printf("replica %d rows %ld\n", replica.rank, static_cast<long>(replica.status.rows_finished));
   return 0;

@@ -125,7 +125,8 @@ TEST_CASE("packed inputs give the same rows as plain ones") {
   const test::TempDir dir;
   const std::string plain = dir.write("in.jsonl", input(3000, "z"));
   REQUIRE(run(0, dir / "plain" + " " + plain).exit_code == 0);
-  REQUIRE(test::run_process("gzip -k " + plain + " && mkdir " + dir / "gz" + " && mv " + plain + ".gz " + dir / "gz/in.jsonl")
+  REQUIRE(test::run_process("gzip -k " + plain + " && mkdir " + dir / "gz" + " && mv " + plain + ".gz " +
+                            dir / "gz/in.jsonl")
               .exit_code == 0);
   const auto result = run(2, dir / "packed" + " " + dir / "gz/in.jsonl");
   INFO(result.output);
@@ -138,8 +139,9 @@ TEST_CASE("ranks with another output directory under the same name are found out
   const test::TempDir dir;
   const std::string in = dir.write("in.jsonl", input(5, "x"));
   fs::create_directories(dir / "elsewhere");
-  const auto result = test::run_process("cd " + dir.path() + " && " TM_MPIEXEC " -n 2 " TM_JOB_PROGRAM " out --elsewhere " +
-                                        dir / "elsewhere" + " " + in);
+  const auto result =
+      test::run_process("cd " + dir.path() + " && " TM_MPIEXEC " -n 2 " TM_JOB_PROGRAM " out --elsewhere " +
+                        dir / "elsewhere" + " " + in);
   INFO(result.output);
   CHECK(result.exit_code == 4);
   CHECK(result.count("error[io] rank 1 of 2 on ") == 1);

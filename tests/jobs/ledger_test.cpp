@@ -13,8 +13,12 @@ namespace tokenmill::jobs {
 namespace {
 
 LedgerEntry entry(int64_t i) {
-  return {.row = i * 7, .offset = i * 100, .length = 100, .record_digest = ~static_cast<uint64_t>(i),
-          .row_digest = static_cast<uint64_t>(i) << 40, .failed = i % 3 == 0};
+  return {.row = i * 7,
+          .offset = i * 100,
+          .length = 100,
+          .record_digest = ~static_cast<uint64_t>(i),
+          .row_digest = static_cast<uint64_t>(i) << 40,
+          .failed = i % 3 == 0};
 }
 
 std::string write_ledger(const test::TempDir& dir, int64_t count) {
@@ -81,8 +85,8 @@ TEST_CASE("an entry in another's place is damage") {
   std::string bytes = write_ledger(dir, 3);
   bytes.replace(64, 48, bytes.substr(64 + 48, 48));
   std::vector<LedgerEntry> entries(3);
-  CHECK_THROWS_WITH_AS(LedgerReader(dir.write("moved.ledger", bytes)).read(0, entries), doctest::Contains("entry 0 of 3"),
-                       Error);
+  CHECK_THROWS_WITH_AS(LedgerReader(dir.write("moved.ledger", bytes)).read(0, entries),
+                       doctest::Contains("entry 0 of 3"), Error);
 }
 
 TEST_CASE("a damaged header, another version and another kind of file are told apart") {

@@ -19,7 +19,8 @@ namespace tokenmill::jobs {
 namespace {
 
 std::string record(int64_t row) {
-  return "{\"row\":" + std::to_string(row) + ",\"text\":\"" + std::string(static_cast<size_t>(row * 37 % 400), 'x') + "\"}";
+  return "{\"row\":" + std::to_string(row) + ",\"text\":\"" + std::string(static_cast<size_t>(row * 37 % 400), 'x') +
+         "\"}";
 }
 
 std::string merged(int64_t rows) {

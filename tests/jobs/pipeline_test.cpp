@@ -165,7 +165,8 @@ TEST_CASE("a generator that loses, repeats or invents a row is an internal error
     BrokenGenerator generator(way);
     Commit commit(f.part(), {}, f.record_error());
     Feed feed(f.index, f.codec, {}, Chunks{f.rows}, f.record_error());
-    CHECK_THROWS_WITH_AS(run_batches(generator, feed, commit, [](const ReplicaStatus&) {}), doctest::Contains(text), Error);
+    CHECK_THROWS_WITH_AS(run_batches(generator, feed, commit, [](const ReplicaStatus&) {}), doctest::Contains(text),
+                         Error);
   }
 }
 

@@ -40,7 +40,8 @@ TEST_CASE("rates forget what is older than half a minute") {
   ProgressTracker tracker(100'000);
   for (int second = 0; second <= 100; ++second) tracker.update(replicas(second), second);  // 1 row per second
   JobProgress progress;
-  for (int second = 101; second <= 140; ++second) progress = tracker.update(replicas(100 + (second - 100) * 50), second);
+  for (int second = 101; second <= 140; ++second)
+    progress = tracker.update(replicas(100 + (second - 100) * 50), second);
   CHECK(progress.rows_per_s == doctest::Approx(50));
 }
 

@@ -41,7 +41,8 @@ TEST_CASE("one rank's failure is thrown by all, with that rank named and its kin
 TEST_CASE("of several failures the first rank's is everyone's") {
   const Comm world = Comm::world();
   try {
-    agree_on(world, [&] { throw Error(ErrorKind::kDevice, "rank " + std::to_string(world.rank()) + "'s own trouble"); });
+    agree_on(world,
+             [&] { throw Error(ErrorKind::kDevice, "rank " + std::to_string(world.rank()) + "'s own trouble"); });
     FAIL("no error");
   } catch (const AgreedError& e) {
     CHECK(std::string(e.what()).find("rank 0 of ") == 0);
@@ -56,7 +57,11 @@ TEST_CASE("a failure that all ranks share is not blamed on one of them") {
 
 TEST_CASE("any exception is agreed on, also an empty message") {
   const Comm world = Comm::world();
-  CHECK_THROWS_AS(agree_on(world, [&] { if (world.rank() == 0) throw std::runtime_error(""); }), AgreedError);
+  CHECK_THROWS_AS(agree_on(world,
+                           [&] {
+                             if (world.rank() == 0) throw std::runtime_error("");
+                           }),
+                  AgreedError);
 }
 
 TEST_CASE("rank 0 works on behalf of all: a user's mistake is not blamed on it, its own trouble is") {

@@ -26,12 +26,12 @@ TEST_CASE("a Slurm step of several tasks without a process manager is refused, a
 }
 
 TEST_CASE("launchers that do their work are not refused") {
-  CHECK_FALSE(check({}));                                                                     // no Slurm
-  CHECK_FALSE(check({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}));                 // a one-task step
-  CHECK_FALSE(check({{"SLURM_NTASKS", "8"}}));                                                // batch script, no step
-  CHECK_FALSE(check({{"SLURM_STEP_NUM_TASKS", "4"}, {"PMIX_RANK", "0"}}));                    // srun --mpi=pmix
-  CHECK_FALSE(check({{"SLURM_STEP_NUM_TASKS", "4"}, {"PMI_RANK", "3"}}));                     // srun --mpi=pmi2
-  CHECK_FALSE(check({{"SLURM_STEP_NUM_TASKS", "2"}, {"OMPI_COMM_WORLD_SIZE", "1"}}));         // mpirun -n 1 in a step
+  CHECK_FALSE(check({}));                                                              // no Slurm
+  CHECK_FALSE(check({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}}));          // a one-task step
+  CHECK_FALSE(check({{"SLURM_NTASKS", "8"}}));                                         // batch script, no step
+  CHECK_FALSE(check({{"SLURM_STEP_NUM_TASKS", "4"}, {"PMIX_RANK", "0"}}));             // srun --mpi=pmix
+  CHECK_FALSE(check({{"SLURM_STEP_NUM_TASKS", "4"}, {"PMI_RANK", "3"}}));              // srun --mpi=pmi2
+  CHECK_FALSE(check({{"SLURM_STEP_NUM_TASKS", "2"}, {"OMPI_COMM_WORLD_SIZE", "1"}}));  // mpirun -n 1 in a step
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ int run(const std::string& how, MpiSession& session) {
   if (how == "alone" && last) throw Error(ErrorKind::kDevice, "device lost");
   if (how == "foreign" && last) throw std::runtime_error("not one of ours");
   if (how == "thread" && last) std::thread([] { throw Error(ErrorKind::kIo, "in a helper thread"); }).join();
-  if (how == "unwinds" && last) throw 42;  // guard() catches std::exception only
+  if (how == "unwinds" && last) throw 42;         // guard() catches std::exception only
   if (how != "fine") agree(world, std::nullopt);  // the others wait here, as they would in any collective
   return how == "fine" ? 75 : 0;
 }
@@ -33,7 +33,8 @@ int main(int, char** argv) {
     if (problem->prints) std::fprintf(stderr, "error[mpi] %s\n", problem->text.c_str());
     return 2;
   }
-  MpiSession session({.exit_code = [](ErrorKind kind) { return kind == ErrorKind::kInternal ? 1 : 4; },
-                      .print = [](const Error& e) { std::fprintf(stderr, "error[%s] %s\n", to_string(e.kind()), e.what()); }});
+  MpiSession session(
+      {.exit_code = [](ErrorKind kind) { return kind == ErrorKind::kInternal ? 1 : 4; },
+       .print = [](const Error& e) { std::fprintf(stderr, "error[%s] %s\n", to_string(e.kind()), e.what()); }});
   return session.guard([&] { return run(argv[1], session); });
 }

@@ -38,8 +38,8 @@ TEST_CASE("ranks bound to a core each have one thread") {
 }
 
 TEST_CASE("unbound ranks share their node, not the other's") {
-  const Topology topology = lay_out({{"a", 0, cpus(0, 16)}, {"b", 1, cpus(0, 16)}, {"a", 0, cpus(0, 16)},
-                                     {"a", 0, cpus(0, 16)}});
+  const Topology topology =
+      lay_out({{"a", 0, cpus(0, 16)}, {"b", 1, cpus(0, 16)}, {"a", 0, cpus(0, 16)}, {"a", 0, cpus(0, 16)}});
   CHECK(threads(topology) == std::vector<int>{5, 16, 5, 5});
 }
 

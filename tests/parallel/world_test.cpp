@@ -8,7 +8,8 @@ namespace tokenmill::parallel {
 namespace {
 
 FatalPolicy policy() {
-  return {.exit_code = [](ErrorKind kind) { return kind == ErrorKind::kInternal ? 1 : 4; }, .print = [](const Error&) {}};
+  return {.exit_code = [](ErrorKind kind) { return kind == ErrorKind::kInternal ? 1 : 4; },
+          .print = [](const Error&) {}};
 }
 
 TEST_CASE("the gathered topology is the same everywhere and puts all ranks on this node") {
