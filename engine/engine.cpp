@@ -169,7 +169,10 @@ void Engine::Impl::collect_oldest() {
   tickets.pop_front();
   const double now_s = clock.now_s();
   for (const SequenceUpdate& update : scheduler.update(result)) {
-    for (const SampledToken& token : update.tokens) take_token(*update.sequence, token, now_s);
+    for (const SampledToken& token : update.tokens) {
+      take_token(*update.sequence, token, now_s);
+      if (update.sequence->status() != SequenceStatus::kRunning) break;  // the tokens behind its last one are dropped
+    }
   }
 }
 

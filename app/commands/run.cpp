@@ -52,7 +52,7 @@ rows::SamplingDefaults model_defaults(const RunOptions& options, const Checkpoin
         "the model's generation_config.json asks for {}, which is not available in this version; --generation-config "
         "none leaves the file out (give --temperature, --top-p and --top-k yourself then)",
         found.not_supported[0]);
-  return {.temperature = found.temperature, .top_p = found.top_p, .min_p = found.min_p, .top_k = found.top_k};
+  return {.temperature = found.temperature, .top_p = found.top_p, .min_p = found.min_p, .top_k = found.top_k, .max_tokens = found.max_tokens};
 }
 
 void refuse_old_results(const RunOptions& options, const parallel::Comm& world) {

@@ -102,12 +102,24 @@ GenerationDefaults parse_generation_config(const io::JsonValue& json, std::strin
   out.temperature = number("temperature");
   out.top_p = number("top_p");
   out.min_p = number("min_p");
-  if (const auto top_k = number("top_k")) out.top_k = static_cast<int64_t>(*top_k);
+  const auto integer = [&](const char* name) -> std::optional<int64_t> {
+    const io::JsonValue* value = json.find(name);
+    if (value == nullptr || value->is_null()) return std::nullopt;
+    if (!value->is_number() || !value->fits_int64()) {
+      throw Error(ErrorKind::kConfig, "{}: {} is {}, it must be an integer", where, name, io::to_json(*value).substr(0, 100));
+    }
+    return value->as_int64();
+  };
+  out.top_k = integer("top_k");
+  out.max_tokens = integer("max_new_tokens");
   if (const io::JsonValue* eos = json.find("eos_token_id"); eos != nullptr && !eos->is_null()) {
     out.eos_token_ids = token_ids(*eos, where);
   }
-  if (const auto penalty = number("repetition_penalty"); penalty && *penalty != 1.0) {
-    out.not_supported.push_back(fmt::format("repetition_penalty {}", *penalty));
+  // Settings that change results, with the value that changes nothing.
+  constexpr std::pair<const char*, double> kNeutral[] = {{"repetition_penalty", 1}, {"typical_p", 1}, {"epsilon_cutoff", 0}, {"eta_cutoff", 0},
+                                                         {"no_repeat_ngram_size", 0}, {"min_new_tokens", 0}, {"num_beams", 1}};
+  for (const auto& [name, neutral] : kNeutral) {
+    if (const auto value = number(name); value && *value != neutral) out.not_supported.push_back(fmt::format("{} {}", name, *value));
   }
   return out;
 }

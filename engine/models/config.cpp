@@ -5,16 +5,23 @@
 namespace tokenmill {
 namespace {
 
-void positive(int64_t value, const char* field, std::string_view where) {
-  if (value < 1 || value > (int64_t{1} << 40)) {
-    throw Error(ErrorKind::kConfig, "{}: {} is {}; it must be at least 1", where, field, value);
-  }
+/// Sizes are multiplied with each other: this keeps every product far from overflow and is beyond any model.
+constexpr int64_t kLargestSize = int64_t{1} << 24;
+
+void check_size(int64_t value, const char* field, std::string_view where, int64_t largest = kLargestSize) {
+  if (value >= 1 && value <= largest) return;
+  throw Error(ErrorKind::kConfig, "{}: {} is {}; it must be between 1 and {}; is the file damaged?", where, field, value, largest);
 }
 
 void check_rope(const RopeConfig& rope, int64_t head_dim, std::string_view where) {
   if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0 || rope.rotary_dim > head_dim) {
     throw Error(ErrorKind::kConfig, "{}: {} of {} head dimensions are rotary; an even number up to head_dim is supported",
                 where, rope.rotary_dim, head_dim);
+  }
+  const bool extended = rope.kind != RopeConfig::Kind::kDefault && rope.kind != RopeConfig::Kind::kLinear;
+  if (extended && rope.original_max_positions < 1) {
+    throw Error(ErrorKind::kConfig, "{}: original_max_position_embeddings is {}; this rope_type needs the length before extension, at least 1",
+                where, rope.original_max_positions);
   }
   if (!(rope.theta > 1)) throw Error(ErrorKind::kConfig, "{}: rope_theta is {}; it must be above 1", where, rope.theta);
   if (!(rope.factor >= 1)) {
@@ -36,18 +43,14 @@ void check_rope(const RopeConfig& rope, int64_t head_dim, std::string_view where
 }  // namespace
 
 void check_config(const ModelConfig& c, std::string_view where) {
-  positive(c.vocab_size, "vocab_size", where);
-  positive(c.hidden_size, "hidden_size", where);
-  positive(c.intermediate_size, "intermediate_size", where);
-  positive(c.num_layers, "num_hidden_layers", where);
-  positive(c.num_heads, "num_attention_heads", where);
-  positive(c.num_kv_heads, "num_key_value_heads", where);
-  positive(c.head_dim, "head_dim", where);
-  positive(c.max_positions, "max_position_embeddings", where);
-  if (c.vocab_size > INT32_MAX / 2) {
-    throw Error(ErrorKind::kConfig, "{}: vocab_size {} is above {}", where, c.vocab_size, INT32_MAX / 2);
-  }
-  if (c.num_layers > 4096) throw Error(ErrorKind::kConfig, "{}: {} layers; at most 4096", where, c.num_layers);
+  check_size(c.vocab_size, "vocab_size", where);
+  check_size(c.hidden_size, "hidden_size", where);
+  check_size(c.intermediate_size, "intermediate_size", where);
+  check_size(c.num_layers, "num_hidden_layers", where, 4096);
+  check_size(c.num_heads, "num_attention_heads", where);
+  check_size(c.num_kv_heads, "num_key_value_heads", where);
+  check_size(c.head_dim, "head_dim", where);
+  check_size(c.max_positions, "max_position_embeddings", where, int64_t{1} << 40);
   if (c.num_heads % c.num_kv_heads != 0) {
     throw Error(ErrorKind::kConfig, "{}: num_attention_heads {} is not a multiple of num_key_value_heads {}", where,
                 c.num_heads, c.num_kv_heads);

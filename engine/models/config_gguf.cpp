@@ -28,7 +28,6 @@ RopeConfig parse_rope(const io::GgufMetadata& m, const std::string& prefix, cons
   } else if (type == "yarn") {
     rope.kind = RopeConfig::Kind::kYarn;
     rope.original_max_positions = m.integer(scaling + "original_context_length");
-    if (m.has(scaling + "attn_factor")) rope.attention_factor = m.number(scaling + "attn_factor");
     if (m.has(scaling + "yarn_beta_fast")) rope.beta_fast = m.number(scaling + "yarn_beta_fast");
     if (m.has(scaling + "yarn_beta_slow")) rope.beta_slow = m.number(scaling + "yarn_beta_slow");
   } else {
@@ -36,6 +35,21 @@ RopeConfig parse_rope(const io::GgufMetadata& m, const std::string& prefix, cons
   }
   rope.factor = m.number(scaling + "factor");
   return rope;
+}
+
+/// Scaling settings that are not read here would change the result silently.
+void refuse_unread_scaling(const io::GgufMetadata& m, const std::string& prefix, std::string_view where) {
+  const std::string scaling = prefix + "rope.scaling.";
+  for (const auto& [key, value] : m.entries()) {
+    if (!key.starts_with(scaling)) continue;
+    const std::string name = key.substr(scaling.size());
+    const bool read = name == "type" || name == "factor" || name == "original_context_length" || name == "finetuned" ||
+                      name == "yarn_beta_fast" || name == "yarn_beta_slow";
+    const bool neutral = (name == "attn_factor" || name == "yarn_attn_factor" || name == "yarn_ext_factor") && m.number(key) == 1;
+    if (!read && !neutral) {
+      throw Error(ErrorKind::kConfig, "{}: {} ({}) is not supported; convert the model again without it", where, key, value.describe());
+    }
+  }
 }
 
 }  // namespace
@@ -74,6 +88,7 @@ ModelConfig parse_gguf_config(const io::GgufMetadata& m, std::string_view where)
   c.qkv_bias = c.architecture == "qwen2";
   c.qk_norm = c.architecture == "qwen3";
   c.layer_window.assign(c.num_layers, 0);
+  refuse_unread_scaling(m, prefix, where);
   c.rope = parse_rope(m, prefix, c, where);
   if (m.has("tokenizer.ggml.eos_token_id")) c.eos_token_ids.push_back(static_cast<int32_t>(m.integer("tokenizer.ggml.eos_token_id")));
   if (m.has("tokenizer.ggml.eot_token_id")) {

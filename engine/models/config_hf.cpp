@@ -154,7 +154,10 @@ RopeConfig parse_rope(Fields& f, const ModelConfig& config) {
       throw Error(ErrorKind::kConfig, "{}: {} is not understood for rope_type {}", where, name, kind.value_or("default"));
     }
   }
-  rope.rotary_dim = static_cast<int64_t>(config.head_dim * partial);
+  if (!(partial > 0 && partial <= 1)) {
+    throw Error(ErrorKind::kConfig, "{}: partial_rotary_factor is {}; it must be above 0 and at most 1", f.where(), partial);
+  }
+  rope.rotary_dim = static_cast<int64_t>(static_cast<double>(config.head_dim) * partial);
   return rope;
 }
 
@@ -252,7 +255,7 @@ ModelConfig parse_hf_config(const JsonValue& json, std::string_view where) {
   c.num_layers = f.integer("num_hidden_layers");
   c.num_heads = f.integer("num_attention_heads");
   c.num_kv_heads = f.integer_or("num_key_value_heads", c.architecture == "mistral" ? 8 : c.num_heads);
-  if (c.num_heads < 1 || c.num_layers < 1 || c.num_layers > 4096) check_config(c, where);
+  if (c.num_heads < 1 || c.num_layers < 1 || c.num_layers > 4096) check_config(c, where);  // before they are divided by or allocated for
   c.head_dim = f.integer_or("head_dim", c.architecture == "qwen3" ? 128 : c.hidden_size / c.num_heads);
   c.rms_norm_eps = f.real_or("rms_norm_eps", 1e-6);
   c.max_positions = f.integer("max_position_embeddings");

@@ -27,7 +27,7 @@ const WeightSource* WeightCatalog::find(const std::string& name) const {
 
 const WeightSource& WeightCatalog::at(const std::string& name) const {
   if (const WeightSource* source = find(name)) return *source;
-  throw Error(ErrorKind::kIo, "{}: tensor {} is missing; config.json asks for it", where_, name);
+  throw Error(ErrorKind::kIo, "{}: tensor {} is missing, the model's configuration asks for it; is the checkpoint complete?", where_, name);
 }
 
 struct WeightBuilder::Item {
@@ -53,7 +53,7 @@ LinearPart WeightBuilder::part(const WeightSource& source, int64_t rows, int64_t
                                                 : source.shape.size() == 1 && rows == 1 && source.shape[0] == cols;
   if (!matches) {
     const std::string wanted = rows == 1 ? fmt::format("[{}]", cols) : fmt::format("[{}, {}]", rows, cols);
-    throw Error(ErrorKind::kIo, "{}: tensor {} is [{}], the configuration asks for {}", source.file, source.stored_name,
+    throw Error(ErrorKind::kIo, "{}: tensor {} is [{}], the model's configuration asks for {}; do they belong together?", source.file, source.stored_name,
                 fmt::join(source.shape, ", "), wanted);
   }
   const WeightFormatInfo info = weight_format_info(source.format);

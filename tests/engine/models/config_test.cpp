@@ -66,10 +66,14 @@ TEST_CASE("what would change the result and is not supported is refused by its f
   refuses(R"("num_local_experts":8)", "num_local_experts is set");
   refuses(R"("logit_scale":0.5)", "logit_scale is set");
   refuses(R"("num_key_value_heads":3)", "num_attention_heads 4 is not a multiple of num_key_value_heads 3");
-  refuses(R"("vocab_size":0)", "vocab_size is 0; it must be at least 1");
+  refuses(R"("vocab_size":0)", "vocab_size is 0; it must be between 1 and");
   refuses(R"("vocab_size":"many")", "vocab_size is \"many\"; it must be an integer");
   refuses(R"("num_attention_heads":0)", "num_attention_heads is 0");
   refuses(R"("eos_token_id":300)", "eos_token_id 300 is outside the vocabulary of 300");
+  refuses(R"("hidden_size":1099511627776)", "hidden_size is 1099511627776; it must be between 1 and");
+  refuses(R"("num_hidden_layers":5000)", "num_hidden_layers is 5000; it must be between 1 and 4096");
+  refuses(R"("partial_rotary_factor":-1e30)", "partial_rotary_factor is -1e+30");
+  refuses(R"("rope_scaling":{"rope_type":"yarn","factor":2,"original_max_position_embeddings":0})", "original_max_position_embeddings is 0");
   refuses(R"("head_dim":15)", "15 of 15 head dimensions are rotary");
 }
 

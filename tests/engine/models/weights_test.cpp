@@ -85,8 +85,8 @@ TEST_CASE("the builder refuses tensors that are missing, misshapen or of a type 
   WeightBuilder builder(*ops, catalog, DType::kF32);
   std::unique_ptr<Linear> linear;
   TensorView vector;
-  CHECK_THROWS_WITH_AS(builder.linear(linear, {"missing"}, 4, {8}), doctest::Contains("model-dir: tensor missing is missing"), Error);
-  CHECK_THROWS_WITH_AS(builder.linear(linear, {"w"}, 8, {8}), doctest::Contains("m.safetensors: tensor w is [8, 4], the configuration asks for [8, 8]"), Error);
+  CHECK_THROWS_WITH_AS(builder.linear(linear, {"missing"}, 4, {8}), doctest::Contains("model-dir: tensor missing is missing, the model's configuration"), Error);
+  CHECK_THROWS_WITH_AS(builder.linear(linear, {"w"}, 8, {8}), doctest::Contains("m.safetensors: tensor w is [8, 4], the model's configuration asks for [8, 8]"), Error);
   CHECK_THROWS_WITH_AS(builder.vector(vector, {"strange"}, {4}), doctest::Contains("tensor strange has type F8_E4M3"), Error);
   CHECK_THROWS_WITH_AS(builder.vector(vector, {"blocks"}, {32}), doctest::Contains("tensor blocks has type Q8_0; norms and biases"), Error);
   CHECK_THROWS_WITH_AS(catalog.add(source("w", "n.safetensors", {1}, 0)), doctest::Contains("tensor w appears twice"), Error);
