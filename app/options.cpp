@@ -9,6 +9,8 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <set>
+#include <filesystem>
 
 #include "kernels/core/error.h"
 
@@ -50,10 +52,14 @@ void expand(const std::string& pattern, std::vector<std::string>& files) {
 void expand_input(RunOptions& options) {
   std::vector<std::string> files;
   for (const std::string& pattern : options.input) expand(pattern, files);
-  std::sort(files.begin(), files.end());
-  const auto twice = std::adjacent_find(files.begin(), files.end());
-  if (twice != files.end())
-    throw Error(ErrorKind::kConfig, "--input names {} twice; every row would be answered twice", *twice);
+  // Rows are answered in the order the user gave; only the files of one pattern are sorted (glob does that).
+  std::set<std::string> seen;
+  for (const std::string& file : files) {
+    std::error_code ignored;
+    const std::filesystem::path real = std::filesystem::weakly_canonical(file, ignored);
+    if (!seen.insert(ignored ? file : real.string()).second)
+      throw Error(ErrorKind::kConfig, "--input names {} twice; every row would be answered twice", file);
+  }
   options.input = std::move(files);
 }
 

@@ -79,7 +79,11 @@ int inspect(RunOptions options, std::ostream& out) {
   finish_options(options, "inspect", 1);
   const Checkpoint checkpoint(options.model);
   print_config(checkpoint, out);
-  print_text_side(load_tokenizer(options.model), options.chat_template, out);
+  try {
+    print_text_side(load_tokenizer(options.model), options.chat_template, out);
+  } catch (const Error& error) {
+    fmt::print(out, "{:<22}refused: {}\n", "tokenizer", error.what());
+  }
   print_tensors(checkpoint, out);
   return 0;
 }

@@ -142,11 +142,13 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
                  .on_record = [&](int64_t row, std::string_view record) { census.add(row, record); },
                  .queued_rows = 2 * options.max_num_seqs},
                 session, [&](const jobs::JobProgress& progress) { view.show(progress); });
+  view.finish();
   log::info("rows {} in {} file{} | seed {}, date {} | output {}", format_count(job.num_rows()), options.input.size(),
             options.input.size() == 1 ? "" : "s", options.seed, options.date, options.output);
 
   const rows::Codec codec(text->source.tokenizer, text->render_chat,
                           codec_options(options, *replica, share_census(census, world)));
+  census = {};  // as large as the job: not kept while it runs
   Engine engine(*replica->runner, &text->source.tokenizer,
                 {.enable_chunked_prefill = options.enable_chunked_prefill,
                  .eos_token_ids = replica->checkpoint->eos_token_ids()});

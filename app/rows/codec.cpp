@@ -39,6 +39,9 @@ uint64_t hash_parts(char kind, uint64_t seed, std::string_view identity) {
 
 }  // namespace
 
+/// JSON values of one row: a prompt of a million token ids has room, a line made to fill the memory has not.
+constexpr int64_t kMaxValues = int64_t{1} << 21;
+
 std::string record_digest(std::string_view record) {
   const XXH128_hash_t hash = XXH3_128bits(record.data(), record.size());
   return fmt::format("{:016x}{:016x}", hash.high64, hash.low64);
@@ -56,6 +59,8 @@ std::unique_ptr<jobs::WorkItem> Codec::encode(const jobs::RecordSource& source, 
     read(source, record, *item);
   } catch (const BadRow& bad) {
     item->error = RowError{bad.code, bad.field, item->place + ": " + bad.message};
+  } catch (const std::bad_alloc&) {  // the machine's fault, not the row's: its result must not depend on it
+    throw;
   } catch (const std::exception& error) {  // ours: the row must not take the job down
     item->error = RowError{"internal", "", item->place + ": " + error.what(), true};
   }
@@ -73,7 +78,7 @@ void Codec::read(const jobs::RecordSource& source, std::string_view record, RowI
   item.digest = record_digest(record);
   JsonValue json;
   try {
-    json = io::parse_json(record, item.place);
+    json = io::parse_json(record, item.place, {.max_values = kMaxValues});
   } catch (const Error& error) {
     recover_identity(record, item);
     std::string_view text = error.what();

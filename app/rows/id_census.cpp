@@ -55,6 +55,31 @@ void HashSet64::grow() {
   }
 }
 
+FirstRows::Slot& FirstRows::find(uint64_t high, uint32_t low) {
+  const size_t mask = slots_.size() - 1;
+  size_t at = static_cast<size_t>(high) & mask;
+  while (slots_[at].row_plus_one != 0 && (slots_[at].high != high || slots_[at].low != low)) at = (at + 1) & mask;
+  return slots_[at];
+}
+
+int64_t FirstRows::first(uint64_t high, uint32_t low, int64_t row) {
+  if (static_cast<size_t>(size_) * 4 >= slots_.size() * 3) grow();
+  Slot& slot = find(high, low);
+  if (slot.row_plus_one == 0) {
+    slot = {high, low, static_cast<uint32_t>(row + 1)};
+    ++size_;
+  }
+  return static_cast<int64_t>(slot.row_plus_one) - 1;
+}
+
+void FirstRows::grow() {
+  std::vector<Slot> old(std::max<size_t>(1024, slots_.size() * 2));
+  old.swap(slots_);
+  for (const Slot& slot : old) {
+    if (slot.row_plus_one != 0) find(slot.high, slot.low) = slot;
+  }
+}
+
 void IdCensus::add(int64_t row, std::string_view record) {
   std::string_view id, custom_id;
   bool batch = false;
@@ -70,13 +95,13 @@ void IdCensus::add(int64_t row, std::string_view record) {
   if (batch && !custom_id.empty()) {
     const std::string text = custom_id.front() == '"' ? canonical(custom_id) : "";
     if (text.empty()) return;
-    if (static_cast<int64_t>(custom_ids_.size()) >= max_ids_) {
+    if (custom_ids_.size() >= max_ids_ || row >= UINT32_MAX) {
       complete_ = false;
       return;
     }
     const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-    const auto [first, is_new] = custom_ids_.emplace(Key{hash.high64, hash.low64}, row);
-    if (!is_new) repeated_.emplace(row, first->second);
+    const int64_t first = custom_ids_.first(hash.high64, static_cast<uint32_t>(hash.low64), row);
+    if (first != row) repeated_.emplace(row, first);
     return;
   }
   if (id.empty() || id == "null") return;

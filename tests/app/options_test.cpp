@@ -227,7 +227,7 @@ TEST_CASE("what is wrong in a job file is named with file and line") {
   CHECK(yaml_error("seed: 1\n---\nseed: 2\n") == "job.yaml holds 2 YAML documents; a job file is one");
 }
 
-TEST_CASE("input globs are expanded and sorted; names that exist are taken as they are") {
+TEST_CASE("inputs stay in the order given, the files of a glob are sorted; names that exist are taken as they are") {
   TemporaryDirectory dir;
   for (const char* name : {"b.jsonl", "a.jsonl", "x[1].jsonl"}) dir.file(name);
   RunOptions o;
@@ -235,7 +235,7 @@ TEST_CASE("input globs are expanded and sorted; names that exist are taken as th
   o.output = dir.path + "/out";
   o.input = {dir.path + "/x[1].jsonl", dir.path + "/?.jsonl"};
   finish_options(o, "run", 1);
-  CHECK(o.input == Arguments{dir.path + "/a.jsonl", dir.path + "/b.jsonl", dir.path + "/x[1].jsonl"});
+  CHECK(o.input == Arguments{dir.path + "/x[1].jsonl", dir.path + "/a.jsonl", dir.path + "/b.jsonl"});
 
   const auto error_with = [&](auto change) -> std::string {
     RunOptions changed = o;
@@ -251,6 +251,9 @@ TEST_CASE("input globs are expanded and sorted; names that exist are taken as th
         std::string::npos);
   CHECK(error_with([&](RunOptions& c) {
           c.input = {dir.path + "/*.jsonl", dir.path + "/a.jsonl"};
+        }).find("twice") != std::string::npos);
+  CHECK(error_with([&](RunOptions& c) {
+          c.input = {dir.path + "/a.jsonl", dir.path + "/./a.jsonl"};
         }).find("twice") != std::string::npos);
   CHECK(error_with([&](RunOptions& c) { c.input = {dir.path}; }).find("is a directory") != std::string::npos);
   CHECK(error_with([&](RunOptions& c) { c.input.clear(); }) == "run needs --input");
