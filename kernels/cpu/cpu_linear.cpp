@@ -175,8 +175,11 @@ void check_storage(const char* what, const LinearSpec& spec, std::span<std::byte
             storage.size(), static_cast<const void*>(storage.data()));
 }
 
-bool use_onednn(Isa isa, DType dtype) {
-  return isa == Isa::kAvx512Bf16 || (isa == Isa::kAvx512 && dtype == DType::kF32);
+/// Fixed by ISA and shape alone. Small or odd matrices stay with the own GEMM: oneDNN has no row-invariant product for
+/// all of them, and there is nothing to gain.
+bool use_onednn(Isa isa, const LinearSpec& spec) {
+  const bool large = spec.out_features >= 256 && spec.in_features >= 256 && spec.in_features % 32 == 0;
+  return large && (isa == Isa::kAvx512Bf16 || (isa == Isa::kAvx512 && spec.compute_dtype == DType::kF32));
 }
 
 }  // namespace
@@ -192,7 +195,7 @@ std::unique_ptr<CpuLinear> make_panel_linear(const LinearSpec& spec, std::span<s
 }
 
 int64_t CpuOps::linear_bytes(const LinearSpec& spec) {
-  if (use_onednn(isa_, spec.compute_dtype)) return onednn_linear_bytes(spec, *onednn_, team_.num_threads());
+  if (use_onednn(isa_, spec)) return onednn_linear_bytes(spec, *onednn_, team_.num_threads());
   return panel_linear_bytes(spec);
 }
 
@@ -204,7 +207,7 @@ std::unique_ptr<Linear> CpuOps::make_linear(const LinearSpec& spec, std::span<st
   TM_ASSERT(supports(spec.compute_dtype) && spec.in_features > 0 && spec.out_features > 0, "linear [{}, {}] in {}",
             spec.out_features, spec.in_features, to_string(spec.compute_dtype));
   check_storage("linear", spec, storage, linear_bytes(spec));
-  if (use_onednn(isa_, spec.compute_dtype)) {
+  if (use_onednn(isa_, spec)) {
     return make_onednn_linear(spec, storage, *onednn_, isa_, team_.num_threads());
   }
   return make_panel_linear(spec, storage, isa_);

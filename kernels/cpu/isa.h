@@ -8,8 +8,8 @@ namespace tokenmill::cpu {
 /// the threads; they differ by rounding between two. Chosen by a fixed table of CPU features, never by a stopwatch.
 enum class Isa {
   kAvx2,        ///< own FMA GEMM for f32 and bf16
-  kAvx512,      ///< oneDNN for f32, own FMA GEMM for bf16
-  kAvx512Bf16,  ///< oneDNN for f32 and bf16
+  kAvx512,      ///< oneDNN for f32, own FMA GEMM for bf16 and for small or odd matrices
+  kAvx512Bf16,  ///< oneDNN for f32 and bf16, own FMA GEMM for small or odd matrices
 };
 
 /// "avx2", "avx512", "avx512_bf16".

@@ -27,7 +27,8 @@ std::vector<std::byte> run(Ops& ops, const test::TestLinear& linear, const HostT
 
 TEST_CASE("linear matches the f64 reference at awkward sizes, with bias, residual and both output types") {
   const Case cases[] = {{1, 1, 1}, {1, 16, 31}, {2, 17, 64}, {3, 31, 1}, {5, 130, 57}, {6, 96, 576}, {7, 33, 1024},
-                        {13, 65, 300}, {31, 48, 129}, {200, 20, 70}};
+                        {13, 65, 300}, {31, 48, 129}, {200, 20, 70},
+                        {1, 300, 256}, {19, 257, 320}};  // the last two are oneDNN's where it is used
   for (Ops* ops : test::backends()) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const Case& c : cases) {
@@ -78,29 +79,36 @@ TEST_CASE("linear may add into its own output") {
 }
 
 TEST_CASE("a row of linear has the same bits alone, in any batch and with any number of threads") {
-  constexpr int64_t kRows = 131, kOut = 200, kIn = 1100;  // several K blocks
-  for (const std::string& isa : test::cpu_isas()) {
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      CAPTURE(isa);
-      CAPTURE(to_string(dtype));
-      test::Random random(11);
-      HostTensor x(dtype, {kRows, kIn}), w(dtype, {kOut, kIn});
-      x.fill_random(random);
-      w.fill_random(random);
-      std::vector<std::byte> want;
-      for (const int threads : {1, 2, 3}) {
-        CAPTURE(threads);
-        const auto ops = test::cpu_backend(isa, threads);
-        const test::TestLinear linear(*ops, w);
-        const auto all = run(*ops, linear, x, 0, kRows, kOut, dtype);
-        if (want.empty()) want = all;
-        CHECK(all == want);
-        for (const int64_t batch : {1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 64}) {
-          CAPTURE(batch);
-          const size_t row_bytes = want.size() / kRows;
-          for (const int64_t begin : {int64_t{0}, kRows - batch}) {
-            const auto part = run(*ops, linear, x, begin, batch, kOut, dtype);
-            CHECK(std::memcmp(part.data(), want.data() + static_cast<size_t>(begin) * row_bytes, part.size()) == 0);
+  constexpr int64_t kRows = 131;
+  struct Matrix {
+    int64_t out, in;
+  };
+  // Several K blocks of the own GEMM; a matrix large enough for oneDNN; with several threads its shards are unequal.
+  for (const Matrix& m : {Matrix{200, 1100}, Matrix{330, 576}}) {
+    for (const std::string& isa : test::cpu_isas()) {
+      for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        CAPTURE(isa);
+        CAPTURE(to_string(dtype));
+        CAPTURE(m.in);
+        test::Random random(11);
+        HostTensor x(dtype, {kRows, m.in}), w(dtype, {m.out, m.in});
+        x.fill_random(random);
+        w.fill_random(random);
+        std::vector<std::byte> want;
+        for (const int threads : {1, 2, 3}) {
+          CAPTURE(threads);
+          const auto ops = test::cpu_backend(isa, threads);
+          const test::TestLinear linear(*ops, w);
+          const auto all = run(*ops, linear, x, 0, kRows, m.out, dtype);
+          if (want.empty()) want = all;
+          CHECK(all == want);
+          for (const int64_t batch : {1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 64}) {
+            CAPTURE(batch);
+            const size_t row_bytes = want.size() / kRows;
+            for (const int64_t begin : {int64_t{0}, kRows - batch}) {
+              const auto part = run(*ops, linear, x, begin, batch, m.out, dtype);
+              CHECK(std::memcmp(part.data(), want.data() + static_cast<size_t>(begin) * row_bytes, part.size()) == 0);
+            }
           }
         }
       }

@@ -102,9 +102,10 @@ std::vector<double> random_logits(int64_t n, uint64_t seed, double spread) {
 }  // namespace
 
 TEST_CASE("lm_head_tiles gives the product and each tile's maximum, first argmax and sums") {
-  constexpr int64_t kVocab = 2500, kHidden = 40, kRows = 5;
+  constexpr int64_t kVocab = 2500, kRows = 5;
   for (Ops* ops : test::backends()) {
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const auto& [dtype, kHidden] : {std::pair<DType, int64_t>{DType::kF32, 40}, {DType::kBF16, 40},
+                                         {DType::kF32, 256}, {DType::kBF16, 256}}) {
       CAPTURE(to_string(dtype));
       test::Random random(61);
       HostTensor hidden(dtype, {kRows, kHidden}), w(dtype, {kVocab, kHidden}), logits(DType::kF32, {kRows, kVocab}, 1);
