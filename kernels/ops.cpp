@@ -32,7 +32,8 @@ struct Expect {
   }
   /// [rows, cols] of the dtypes that activations have.
   void activations(const char* name, const TensorView& view) const {
-    if (view.rank() == 2 && (view.dtype() == DType::kF32 || view.dtype() == DType::kBF16 || view.dtype() == DType::kF16)) {
+    if (view.rank() == 2 &&
+        (view.dtype() == DType::kF32 || view.dtype() == DType::kBF16 || view.dtype() == DType::kF16)) {
       return;
     }
     fail(op, "{} is {}; it must be a matrix of float32, bfloat16 or float16", name, view.describe());

@@ -20,8 +20,9 @@ struct Philox {
     for (int round = 0; round < 10; ++round) {
       const uint64_t product0 = 0xD2511F53ull * counter.word[0];
       const uint64_t product1 = 0xCD9E8D57ull * counter.word[2];
-      counter = Words{{static_cast<uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0, static_cast<uint32_t>(product1),
-                       static_cast<uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1, static_cast<uint32_t>(product0)}};
+      counter =
+          Words{{static_cast<uint32_t>(product1 >> 32) ^ counter.word[1] ^ key0, static_cast<uint32_t>(product1),
+                 static_cast<uint32_t>(product0 >> 32) ^ counter.word[3] ^ key1, static_cast<uint32_t>(product0)}};
       key0 += 0x9E3779B9u;
       key1 += 0xBB67AE85u;
     }

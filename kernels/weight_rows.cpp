@@ -65,7 +65,8 @@ WeightRows::Chunk WeightRows::accept(int part, int64_t byte_offset, std::span<co
   return {begin, end};
 }
 
-WeightRows::Row WeightRows::expand(int part, int64_t source_row, int64_t byte_offset, std::span<const std::byte> bytes) {
+WeightRows::Row WeightRows::expand(int part, int64_t source_row, int64_t byte_offset,
+                                   std::span<const std::byte> bytes) {
   const LinearPart& p = parts_[static_cast<size_t>(part)];
   const int64_t offset = source_row * granularity(part) - byte_offset + weight_row_bytes(p.format, p.col_begin);
   dequantize_row(p.format, bytes.data() + offset, static_cast<int64_t>(row_.size()), row_.data());

@@ -19,8 +19,9 @@ class WeightRows {
     std::span<const float> values;
   };
 
-  /// Checks the parts: each slice inside its source, every part `row_values` columns wide, the selected rows adding up to
-  /// `rows`, block formats cut at block borders, row orders at whole heads. Throws Error(kInternal) starting with `what`.
+  /// Checks the parts: each slice inside its source, every part `row_values` columns wide, the selected rows adding up
+  /// to `rows`, block formats cut at block borders, row orders at whole heads. Throws Error(kInternal) starting with
+  /// `what`.
   WeightRows(std::vector<LinearPart> parts, int64_t rows, int64_t row_values, std::string what);
 
   int64_t granularity(int part) const;

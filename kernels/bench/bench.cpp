@@ -96,8 +96,13 @@ Result bench_linear(Ops& ops, const Limits& limits, const LinearShape& shape, do
   x.fill_random(1);
   w.fill_random(2);
   LinearSpec spec{.in_features = k, .out_features = n, .compute_dtype = dtype, .parts = {}};
-  spec.parts.push_back({.format = dtype == DType::kF32 ? WeightFormat::kF32 : WeightFormat::kBF16, .source_rows = n,
-                        .source_cols = k, .row_begin = 0, .row_end = n, .col_begin = 0, .col_end = k});
+  spec.parts.push_back({.format = dtype == DType::kF32 ? WeightFormat::kF32 : WeightFormat::kBF16,
+                        .source_rows = n,
+                        .source_cols = k,
+                        .row_begin = 0,
+                        .row_end = n,
+                        .col_begin = 0,
+                        .col_end = k});
   Buffer storage = ops.memory().allocate(ops.linear_bytes(spec));
   const auto linear = ops.make_linear(spec, storage.bytes());
   linear->write(0, 0, std::as_bytes(w.buffer.bytes()).first(static_cast<size_t>(n * k * dtype_size(dtype))));
@@ -129,7 +134,11 @@ namespace {
 /// Step tensors and pages of sequences of one length, blocks dealt out in turn.
 struct Pages {
   Pages(Ops& ops, const AttentionShape& s)
-      : spec{.num_layers = 1, .num_kv_heads = s.num_kv_heads, .k_dim = s.head_dim, .v_dim = s.head_dim, .dtype = s.dtype},
+      : spec{.num_layers = 1,
+             .num_kv_heads = s.num_kv_heads,
+             .k_dim = s.head_dim,
+             .v_dim = s.head_dim,
+             .dtype = s.dtype},
         blocks_per_sequence((s.context + spec.block_size - 1) / spec.block_size),
         storage(ops.memory().allocate(s.sequences * blocks_per_sequence * ops.kv_block_bytes(spec))),
         pool(ops.make_kv_pool(spec, s.sequences * blocks_per_sequence, storage.bytes())),
@@ -250,8 +259,11 @@ std::vector<LinearShape> default_linear_shapes() {
 std::vector<AttentionShape> default_attention_shapes() {
   std::vector<AttentionShape> shapes;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const auto& [sequences, tokens, context] :
-         {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1024}, {32, 1, 384}, {64, 1, 1024}, {1, 256, 256}, {1, 512, 2048}}) {
+    for (const auto& [sequences, tokens, context] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1024},
+                                                     {32, 1, 384},
+                                                     {64, 1, 1024},
+                                                     {1, 256, 256},
+                                                     {1, 512, 2048}}) {
       shapes.push_back({sequences, tokens, context, 9, 3, 64, dtype});
     }
   }

@@ -5,18 +5,19 @@
 
 #include "kernels/ops.h"
 
-/// Timers of the operations that decide a run's speed. Each checks its result in f64 before it is timed, and is reported
-/// beside limits measured on the same machine, with the same threads, in the same process.
+/// Timers of the operations that decide a run's speed. Each checks its result in f64 before it is timed, and is
+/// reported beside limits measured on the same machine, with the same threads, in the same process.
 namespace tokenmill::bench {
 
 /// What this machine can do. Measured, not looked up.
 struct Limits {
   int num_threads = 1;
-  double f32_gflops_core = 0;   ///< FMA chains in registers, one thread
-  double f32_gflops_team = 0;   ///< the same on all threads at once
-  double bf16_gflops_team = 0;  ///< what bf16 products can reach: the bf16 dot instruction where the path uses it, else FMA
-  double read_gbps = 0;         ///< all threads reading memory far larger than the caches; GB = 1e9 bytes
-  double copy_gbps = 0;         ///< bytes read + bytes written per second of a large copy
+  double f32_gflops_core = 0;  ///< FMA chains in registers, one thread
+  double f32_gflops_team = 0;  ///< the same on all threads at once
+  double bf16_gflops_team =
+      0;                 ///< what bf16 products can reach: the bf16 dot instruction where the path uses it, else FMA
+  double read_gbps = 0;  ///< all threads reading memory far larger than the caches; GB = 1e9 bytes
+  double copy_gbps = 0;  ///< bytes read + bytes written per second of a large copy
 };
 
 /// seconds: time spent per figure.
@@ -27,13 +28,13 @@ struct Result {
   std::string shape;   ///< "M 32, N 3072, K 576"
   DType dtype = DType::kF32;
   int64_t repeats = 0;
-  double ms = 0;            ///< best of the repeats
+  double ms = 0;  ///< best of the repeats
   double median_ms = 0;
-  double gflops = 0;        ///< floating-point operations / best time
-  double gbps = 0;          ///< bytes that must move once (weights, or keys and values) / best time
-  double compute_share = 0; ///< gflops / the limit of the dtype
-  double memory_share = 0;  ///< gbps / read_gbps; above 1 when the data stays in a cache
-  double max_error = 0;     ///< largest |result - f64| over the checked elements, relative to the largest value
+  double gflops = 0;         ///< floating-point operations / best time
+  double gbps = 0;           ///< bytes that must move once (weights, or keys and values) / best time
+  double compute_share = 0;  ///< gflops / the limit of the dtype
+  double memory_share = 0;   ///< gbps / read_gbps; above 1 when the data stays in a cache
+  double max_error = 0;      ///< largest |result - f64| over the checked elements, relative to the largest value
 };
 
 struct LinearShape {

@@ -2,8 +2,8 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/bench/limits.cpp"
 #include "hwy/foreach_target.h"
-#include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/cpu/simd-inl.h"
 
 namespace tokenmill::cpu {
 #ifndef TOKENMILL_BENCH_LIMIT_TABLE
@@ -123,8 +123,8 @@ Limits measure_limits(const OpsOptions& options, double seconds) {
   limits.num_threads = options.num_threads;
   limits.f32_gflops_core = flops_rate(one, seconds, kernels.fma, kernels.fma_flops);
   limits.f32_gflops_team = flops_rate(team, seconds, kernels.fma, kernels.fma_flops);
-  limits.bf16_gflops_team = isa == cpu::Isa::kAvx512Bf16 ? flops_rate(team, seconds, bf16_dot, kBf16DotFlops)
-                                                         : limits.f32_gflops_team;
+  limits.bf16_gflops_team =
+      isa == cpu::Isa::kAvx512Bf16 ? flops_rate(team, seconds, bf16_dot, kBf16DotFlops) : limits.f32_gflops_team;
   cpu::CpuMemory memory;
   constexpr int64_t kBytes = int64_t{256} << 20;
   Buffer from = memory.allocate(kBytes), to = memory.allocate(kBytes);

@@ -7,9 +7,9 @@ namespace tokenmill::detail {
 }  // namespace tokenmill::detail
 
 /// Our own invariants; on in Release too. TM_ASSERT(condition) or TM_ASSERT(condition, "fmt {}", args...).
-#define TM_ASSERT(condition, ...)                                                                         \
-  do {                                                                                                    \
-    if (!(condition)) [[unlikely]]                                                                        \
+#define TM_ASSERT(condition, ...)                                                                           \
+  do {                                                                                                      \
+    if (!(condition)) [[unlikely]]                                                                          \
       ::tokenmill::detail::assertion_failed(#condition, __FILE__, __LINE__, ::fmt::format("" __VA_ARGS__)); \
   } while (false)
 

@@ -139,15 +139,24 @@ using BlockFunction = void (*)(const uint8_t*, float*);
 
 BlockFunction block_function(WeightFormat format) {
   switch (format) {
-    case WeightFormat::kQ4_0: return q4_0;
-    case WeightFormat::kQ4_1: return q4_1;
-    case WeightFormat::kQ5_0: return q5_0;
-    case WeightFormat::kQ5_1: return q5_1;
-    case WeightFormat::kQ8_0: return q8_0;
-    case WeightFormat::kQ4_K: return q4_k;
-    case WeightFormat::kQ5_K: return q5_k;
-    case WeightFormat::kQ6_K: return q6_k;
-    default: return nullptr;
+    case WeightFormat::kQ4_0:
+      return q4_0;
+    case WeightFormat::kQ4_1:
+      return q4_1;
+    case WeightFormat::kQ5_0:
+      return q5_0;
+    case WeightFormat::kQ5_1:
+      return q5_1;
+    case WeightFormat::kQ8_0:
+      return q8_0;
+    case WeightFormat::kQ4_K:
+      return q4_k;
+    case WeightFormat::kQ5_K:
+      return q5_k;
+    case WeightFormat::kQ6_K:
+      return q6_k;
+    default:
+      return nullptr;
   }
 }
 
@@ -156,10 +165,17 @@ BlockFunction block_function(WeightFormat format) {
 void dequantize_row(WeightFormat format, const void* source, int64_t elements, float* out) {
   const auto* bytes = static_cast<const uint8_t*>(source);
   switch (format) {
-    case WeightFormat::kF32: std::memcpy(out, source, static_cast<size_t>(elements) * sizeof(float)); return;
-    case WeightFormat::kF16: widen<f16>(bytes, elements, out); return;
-    case WeightFormat::kBF16: widen<bf16>(bytes, elements, out); return;
-    default: break;
+    case WeightFormat::kF32:
+      std::memcpy(out, source, static_cast<size_t>(elements) * sizeof(float));
+      return;
+    case WeightFormat::kF16:
+      widen<f16>(bytes, elements, out);
+      return;
+    case WeightFormat::kBF16:
+      widen<bf16>(bytes, elements, out);
+      return;
+    default:
+      break;
   }
   const WeightFormatInfo info = weight_format_info(format);
   TM_ASSERT(elements % info.block_elements == 0, "{} elements of {}", elements, info.name);

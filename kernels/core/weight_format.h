@@ -16,17 +16,28 @@ struct WeightFormatInfo {
 
 constexpr WeightFormatInfo weight_format_info(WeightFormat format) {
   switch (format) {
-    case WeightFormat::kF32: return {"F32", 1, 4};
-    case WeightFormat::kF16: return {"F16", 1, 2};
-    case WeightFormat::kBF16: return {"BF16", 1, 2};
-    case WeightFormat::kQ4_0: return {"Q4_0", 32, 18};
-    case WeightFormat::kQ4_1: return {"Q4_1", 32, 20};
-    case WeightFormat::kQ5_0: return {"Q5_0", 32, 22};
-    case WeightFormat::kQ5_1: return {"Q5_1", 32, 24};
-    case WeightFormat::kQ8_0: return {"Q8_0", 32, 34};
-    case WeightFormat::kQ4_K: return {"Q4_K", 256, 144};
-    case WeightFormat::kQ5_K: return {"Q5_K", 256, 176};
-    case WeightFormat::kQ6_K: return {"Q6_K", 256, 210};
+    case WeightFormat::kF32:
+      return {"F32", 1, 4};
+    case WeightFormat::kF16:
+      return {"F16", 1, 2};
+    case WeightFormat::kBF16:
+      return {"BF16", 1, 2};
+    case WeightFormat::kQ4_0:
+      return {"Q4_0", 32, 18};
+    case WeightFormat::kQ4_1:
+      return {"Q4_1", 32, 20};
+    case WeightFormat::kQ5_0:
+      return {"Q5_0", 32, 22};
+    case WeightFormat::kQ5_1:
+      return {"Q5_1", 32, 24};
+    case WeightFormat::kQ8_0:
+      return {"Q8_0", 32, 34};
+    case WeightFormat::kQ4_K:
+      return {"Q4_K", 256, 144};
+    case WeightFormat::kQ5_K:
+      return {"Q5_K", 256, 176};
+    case WeightFormat::kQ6_K:
+      return {"Q6_K", 256, 210};
   }
   return {"?", 1, 1};
 }
@@ -37,8 +48,8 @@ constexpr int64_t weight_row_bytes(WeightFormat format, int64_t elements) {
   return elements / info.block_elements * info.block_bytes;
 }
 
-/// Expands `elements` values (a multiple of block_elements) of one row into f32, bit-exact with the format's definition.
-/// source holds weight_row_bytes(format, elements) bytes, unaligned.
+/// Expands `elements` values (a multiple of block_elements) of one row into f32, bit-exact with the format's
+/// definition. source holds weight_row_bytes(format, elements) bytes, unaligned.
 void dequantize_row(WeightFormat format, const void* source, int64_t elements, float* out);
 
 }  // namespace tokenmill

@@ -3,8 +3,8 @@
 //         its rows, which share one walk over the pages in blocks of 48 rows. Per tile of 64 positions: scores by panel
 //         products, one online-softmax step per row, then the weighted values by panel products again.
 // Order:  tiles and splits are cut at absolute positions and merged in ascending order, sums run over positions in
-//         ascending order, and a masked position adds an exact zero: a row's bits depend on its own position alone, not on
-//         the rows beside it, the chunk it arrives in, the block size or the threads.
+//         ascending order, and a masked position adds an exact zero: a row's bits depend on its own position alone, not
+//         on the rows beside it, the chunk it arrives in, the block size or the threads.
 // Slots:  positions past the last visible one are never read as numbers; whatever lies there cannot matter.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cpp"
@@ -24,11 +24,11 @@ constexpr float kMinusInfinity = -__builtin_inff();
 /// The rows of one block and their scratch.
 struct RowBlock {
   int64_t num_rows;
-  int64_t ldq, ldo;             // floats between rows of q, of the outputs
-  float* q;                     // [rows][ldq], widened
-  float* scores;                // [rows][kKvTile], then probabilities
-  float* out;                   // [rows][ldo]: maximum, sum, output of the current split
-  float* merged;                // the same, of all splits so far
+  int64_t ldq, ldo;                         // floats between rows of q, of the outputs
+  float* q;                                 // [rows][ldq], widened
+  float* scores;                            // [rows][kKvTile], then probabilities
+  float* out;                               // [rows][ldo]: maximum, sum, output of the current split
+  float* merged;                            // the same, of all splits so far
   int64_t low[kRowBlock], high[kRowBlock];  // visible positions of each row: [low, high)
   int64_t low_all, high_all;
 };

@@ -1,5 +1,6 @@
 // The host side of attention: units of work once per step, tasks per layer. Tasks are taken from a shared counter,
-// dearest first; which thread computes a task, and whether a long sequence's splits go to several threads, changes no bit.
+// dearest first; which thread computes a task, and whether a long sequence's splits go to several threads, changes no
+// bit.
 #include <algorithm>
 #include <atomic>
 
@@ -68,10 +69,20 @@ void CpuOps::run_attention(TensorView out, TensorView q, const StepTensors& step
 
   const auto make_task = [&](const AttentionUnit& unit, int64_t head) {
     const SplitRange splits = splits_of(unit, params.window);
-    return AttentionTask{.q = q, .out = out, .token_begin = unit.token_begin, .num_tokens = unit.num_tokens,
-                         .kv_head = head, .group = group, .positions = step.positions.as<int64_t>(),
-                         .block_table = table.row<int32_t>(unit.sequence), .pages = pool.data(), .layout = &layout,
-                         .layer = kv.layer, .params = params, .split_begin = splits.begin, .split_end = splits.end};
+    return AttentionTask{.q = q,
+                         .out = out,
+                         .token_begin = unit.token_begin,
+                         .num_tokens = unit.num_tokens,
+                         .kv_head = head,
+                         .group = group,
+                         .positions = step.positions.as<int64_t>(),
+                         .block_table = table.row<int32_t>(unit.sequence),
+                         .pages = pool.data(),
+                         .layout = &layout,
+                         .layer = kv.layer,
+                         .params = params,
+                         .split_begin = splits.begin,
+                         .split_end = splits.end};
   };
 
   // With few tasks a long context's splits are spread over the team and merged afterwards, in the same order.

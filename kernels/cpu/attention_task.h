@@ -9,15 +9,15 @@
 
 namespace tokenmill::cpu {
 
-constexpr int64_t kKvTile = 64;     ///< positions per softmax step, cut at absolute multiples
-constexpr int64_t kKvSplit = 512;   ///< positions per split, cut at absolute multiples; splits merge in ascending order
-constexpr int64_t kRowBlock = 48;   ///< query rows (tokens x heads of a group) that share one walk over the pages
+constexpr int64_t kKvTile = 64;    ///< positions per softmax step, cut at absolute multiples
+constexpr int64_t kKvSplit = 512;  ///< positions per split, cut at absolute multiples; splits merge in ascending order
+constexpr int64_t kRowBlock = 48;  ///< query rows (tokens x heads of a group) that share one walk over the pages
 
 /// One KV head, some tokens of one sequence, a range of splits.
 struct AttentionTask {
-  TensorView q, out;             ///< of the whole step
+  TensorView q, out;  ///< of the whole step
   int64_t token_begin = 0, num_tokens = 0;
-  int64_t kv_head = 0, group = 1;  ///< query heads [kv_head * group, (kv_head + 1) * group)
+  int64_t kv_head = 0, group = 1;      ///< query heads [kv_head * group, (kv_head + 1) * group)
   const int64_t* positions = nullptr;  ///< of the whole step
   const int32_t* block_table = nullptr;
   const std::byte* pages = nullptr;
@@ -25,8 +25,9 @@ struct AttentionTask {
   int64_t layer = 0;
   AttentionParams params;
   int64_t split_begin = 0, split_end = 0;
-  float* scratch = nullptr;   ///< attention_scratch_floats() of the calling thread
-  /// Not null: the merged state goes there instead of out, attention_state_floats() per row, rows = token * group + head.
+  float* scratch = nullptr;  ///< attention_scratch_floats() of the calling thread
+  /// Not null: the merged state goes there instead of out, attention_state_floats() per row, rows = token * group +
+  /// head.
   float* state = nullptr;
 };
 

@@ -11,8 +11,8 @@ namespace tokenmill::cpu {
 constexpr int64_t kStripTokens = 16;
 
 /// How keys and values lie in a block: [layer][kv head][strip of 16 tokens]{keys, values}.
-/// Keys of a strip are one panel of k_dim rows and 16 token columns; values are ceil(v_dim / 16) panels of 16 token rows
-/// and 16 dimensions each (panel.h). So both products of attention read panels and nothing is repacked per step.
+/// Keys of a strip are one panel of k_dim rows and 16 token columns; values are ceil(v_dim / 16) panels of 16 token
+/// rows and 16 dimensions each (panel.h). So both products of attention read panels and nothing is repacked per step.
 struct KvPageLayout {
   KvPageLayout() = default;
   explicit KvPageLayout(const KvSpec& spec);
@@ -22,7 +22,7 @@ struct KvPageLayout {
   }
   DType dtype = DType::kF32;
   int64_t num_layers = 0, num_kv_heads = 0, strips_per_block = 0, k_dim = 0, v_dim = 0;
-  int64_t key_bytes = 0;      ///< keys of one strip; its values follow
+  int64_t key_bytes = 0;  ///< keys of one strip; its values follow
   int64_t v_panels = 0;
   int64_t v_panel_bytes = 0;
   int64_t strip_bytes = 0, block_bytes = 0;

@@ -30,8 +30,15 @@ class PanelLinear final : public CpuLinear {
 
   void multiply(TensorView out, TensorView x, const LinearCall& call, LinearContext& context,
                 const ColumnHook& hook) const override {
-    GemmCall gemm{.a = nullptr, .lda = 0, .rows = x.rows(), .k_count = spec().in_features, .panels = storage_.data(),
-                  .weight_dtype = spec().compute_dtype, .columns = spec().out_features, .out = out, .bias = call.bias,
+    GemmCall gemm{.a = nullptr,
+                  .lda = 0,
+                  .rows = x.rows(),
+                  .k_count = spec().in_features,
+                  .panels = storage_.data(),
+                  .weight_dtype = spec().compute_dtype,
+                  .columns = spec().out_features,
+                  .out = out,
+                  .bias = call.bias,
                   .residual = call.residual};
     prepare_rows(x, context, gemm);
     const int64_t unit = std::max<int64_t>(1, hook.column_unit / kPanelWidth), panels = num_panels(gemm.columns);
@@ -79,7 +86,8 @@ class PanelLinear final : public CpuLinear {
   template <typename T>
   void pack(int64_t row, const float* values) {
     const int64_t k_count = spec().in_features;
-    T* panel = reinterpret_cast<T*>(storage_.data()) + row / kPanelWidth * panel_elements(k_count, spec().compute_dtype);
+    T* panel =
+        reinterpret_cast<T*>(storage_.data()) + row / kPanelWidth * panel_elements(k_count, spec().compute_dtype);
     for (int64_t k = 0; k < k_count; ++k) {
       T& element = panel[panel_index<T>(k, row % kPanelWidth)];
       if constexpr (sizeof(T) == 2) {
@@ -116,9 +124,8 @@ class CpuEmbedding final : public Embedding {
   const LinearSpec& spec() const override { return spec_; }
   int64_t granularity(int part) const override { return rows_.granularity(part); }
   void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
-    rows_.write(part, byte_offset, bytes, [this](const WeightRows::Row& row) {
-      store_values(table().slice_rows(row.row, 1), 0, row.values);
-    });
+    rows_.write(part, byte_offset, bytes,
+                [this](const WeightRows::Row& row) { store_values(table().slice_rows(row.row, 1), 0, row.values); });
   }
   void finish() override { rows_.check_complete(); }
   TensorView table() const {
@@ -130,10 +137,17 @@ class CpuEmbedding final : public Embedding {
     for (int64_t i = 0; i < count; ++i) {
       const float value = values[static_cast<size_t>(i)];
       switch (out.dtype()) {
-        case DType::kF32: out.as<float>()[begin + i] = value; break;
-        case DType::kBF16: out.as<bf16>()[begin + i] = to_bf16(value); break;
-        case DType::kF16: out.as<f16>()[begin + i] = to_f16(value); break;
-        default: TM_ASSERT(false, "weights as {}", to_string(out.dtype()));
+        case DType::kF32:
+          out.as<float>()[begin + i] = value;
+          break;
+        case DType::kBF16:
+          out.as<bf16>()[begin + i] = to_bf16(value);
+          break;
+        case DType::kF16:
+          out.as<f16>()[begin + i] = to_f16(value);
+          break;
+        default:
+          TM_ASSERT(false, "weights as {}", to_string(out.dtype()));
       }
     }
   }
@@ -153,9 +167,8 @@ class VectorSink final : public WeightSink {
   }
   int64_t granularity(int part) const override { return rows_.granularity(part); }
   void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
-    rows_.write(part, byte_offset, bytes, [this](const WeightRows::Row& row) {
-      CpuEmbedding::store_values(out_, row.row * width_, row.values);
-    });
+    rows_.write(part, byte_offset, bytes,
+                [this](const WeightRows::Row& row) { CpuEmbedding::store_values(out_, row.row * width_, row.values); });
   }
   void finish() override { rows_.check_complete(); }
 

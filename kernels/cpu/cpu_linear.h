@@ -21,8 +21,8 @@ struct LinearContext {
   Scratch& shared_scratch;
 };
 
-/// Work on columns of out that a caller fuses behind the product, on the thread that made them, while they are in cache.
-/// Column ranges given to it start at multiples of column_unit (or end the matrix).
+/// Work on columns of out that a caller fuses behind the product, on the thread that made them, while they are in
+/// cache. Column ranges given to it start at multiples of column_unit (or end the matrix).
 struct ColumnHook {
   int64_t column_unit = 1;
   void (*call)(void* context, int64_t column_begin, int64_t column_end) = nullptr;

@@ -2,11 +2,12 @@
 //
 // A panel holds 16 columns of a matrix [K, 16] as the dot product reads them:
 //   f32   [K][16]
-//   bf16  [ceil(K/2)][16][2]: two consecutive k in one 32-bit lane, so one load and one shift or mask give 8 or 16 floats
+//   bf16  [ceil(K/2)][16][2]: two consecutive k in one 32-bit lane, so one load and one shift or mask give 8 or 16
+//   floats
 // Packed weights, key pages and value pages are all such panels.
 //
-// Every output element has one accumulator that takes its K products in ascending k, one FMA each, whatever M and P are:
-// its bits do not depend on the tile it is computed in.
+// Every output element has one accumulator that takes its K products in ascending k, one FMA each, whatever M and P
+// are: its bits do not depend on the tile it is computed in.
 // clang-format off
 #if defined(TOKENMILL_CPU_DOT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TOKENMILL_CPU_DOT_TILE_INL_H_
@@ -22,8 +23,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace tokenmill::cpu::HWY_NAMESPACE {
 
-constexpr int kVecsPerPanel = kPanelWidth / kLanes;          // 2 on AVX2, 1 on AVX-512
-constexpr int kMaxAccumulators = kLanes == 8 ? 12 : 24;      // of 16 and 32 registers
+constexpr int kVecsPerPanel = kPanelWidth / kLanes;      // 2 on AVX2, 1 on AVX-512
+constexpr int kMaxAccumulators = kLanes == 8 ? 12 : 24;  // of 16 and 32 registers
 constexpr int kMaxTileRows = 6;
 constexpr int kMaxTilePanels = 8;
 
@@ -146,12 +147,18 @@ template <bool kAdd, typename W>
 HWY_INLINE void dot_tile_any(int num_rows, int panels, const float* const* rows, const W* const* panel, int64_t k_count,
                              float* c, int64_t ldc) {
   switch (num_rows) {
-    case 1: return dot_tile_rows<1, kAdd>(panels, rows, panel, k_count, c, ldc);
-    case 2: return dot_tile_rows<2, kAdd>(panels, rows, panel, k_count, c, ldc);
-    case 3: return dot_tile_rows<3, kAdd>(panels, rows, panel, k_count, c, ldc);
-    case 4: return dot_tile_rows<4, kAdd>(panels, rows, panel, k_count, c, ldc);
-    case 5: return dot_tile_rows<5, kAdd>(panels, rows, panel, k_count, c, ldc);
-    default: return dot_tile_rows<6, kAdd>(panels, rows, panel, k_count, c, ldc);
+    case 1:
+      return dot_tile_rows<1, kAdd>(panels, rows, panel, k_count, c, ldc);
+    case 2:
+      return dot_tile_rows<2, kAdd>(panels, rows, panel, k_count, c, ldc);
+    case 3:
+      return dot_tile_rows<3, kAdd>(panels, rows, panel, k_count, c, ldc);
+    case 4:
+      return dot_tile_rows<4, kAdd>(panels, rows, panel, k_count, c, ldc);
+    case 5:
+      return dot_tile_rows<5, kAdd>(panels, rows, panel, k_count, c, ldc);
+    default:
+      return dot_tile_rows<6, kAdd>(panels, rows, panel, k_count, c, ldc);
   }
 }
 

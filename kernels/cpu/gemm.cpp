@@ -1,13 +1,15 @@
-// Work:   each thread owns a range of 16-column panels; per block of rows and group of panels, K is cut into blocks whose
+// Work:   each thread owns a range of 16-column panels; per block of rows and group of panels, K is cut into blocks
+// whose
 //         weights stay in L1 while all row tiles pass over them; partial sums wait in f32 scratch (same additions, same
 //         order). Few rows: several panels at once, so that enough FMA chains run.
 // Bytes:  weights once per 192 rows, activations from L2.
 // Limits: any rows, columns and K. Measured: kernels/README.md.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/gemm.cpp"
+#include "kernels/cpu/gemm.h"
+
 #include "hwy/foreach_target.h"
 #include "kernels/cpu/dot_tile-inl.h"
-#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/target.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -96,8 +98,9 @@ void panels_of(const GemmCall& call, int64_t panel_begin, int64_t panel_end, flo
       int panels = most;
       while (panels > panel_end - p) panels /= 2;
       const int64_t bytes_per_k = panels * kPanelWidth * static_cast<int64_t>(sizeof(W));
-      const int64_t block =
-          row_end - row <= kMaxTileRows ? call.k_count : HWY_MAX(int64_t{32}, kWeightBlockBytes / bytes_per_k / 32 * 32);
+      const int64_t block = row_end - row <= kMaxTileRows
+                                ? call.k_count
+                                : HWY_MAX(int64_t{32}, kWeightBlockBytes / bytes_per_k / 32 * 32);
       for (int64_t k = 0; k < call.k_count; k += block) {
         const W* panel[kMaxTilePanels];
         for (int i = 0; i < panels; ++i) panel[i] = weights + (p + i) * stride + k * kPanelWidth;

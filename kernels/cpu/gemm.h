@@ -32,8 +32,8 @@ struct EpilogueCall {
   int64_t row_begin = 0;  ///< row of out and residual that c's first row belongs to
 };
 
-/// One accumulator per output element over all of K in ascending order: a row's bits do not depend on the other rows, on
-/// the panel range or on blocking.
+/// One accumulator per output element over all of K in ascending order: a row's bits do not depend on the other rows,
+/// on the panel range or on blocking.
 struct GemmKernels {
   /// scratch: gemm_scratch_floats floats of the calling thread.
   void (*panels)(const GemmCall& call, int64_t panel_begin, int64_t panel_end, float* scratch);

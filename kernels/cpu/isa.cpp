@@ -2,16 +2,18 @@
 
 #include <fmt/format.h>
 
-
 #include "kernels/core/error.h"
 
 namespace tokenmill::cpu {
 
 std::string to_string(Isa isa) {
   switch (isa) {
-    case Isa::kAvx2: return "avx2";
-    case Isa::kAvx512: return "avx512";
-    case Isa::kAvx512Bf16: return "avx512_bf16";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512_bf16";
   }
   return "unknown";
 }

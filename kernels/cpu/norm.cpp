@@ -48,8 +48,8 @@ void rms_norm(TensorView out, TensorView x, TensorView weight, float eps, int64_
 
 void add_rms_norm(TensorView normed, TensorView hidden, TensorView block_out, TensorView weight, float eps,
                   int64_t begin, int64_t end) {
-  (hidden.dtype() == DType::kF32 ? add_rms_norm_rows<float> : add_rms_norm_rows<bf16>)(normed, hidden, block_out, weight,
-                                                                                      eps, begin, end);
+  (hidden.dtype() == DType::kF32 ? add_rms_norm_rows<float> : add_rms_norm_rows<bf16>)(normed, hidden, block_out,
+                                                                                       weight, eps, begin, end);
 }
 
 }  // namespace

@@ -117,7 +117,8 @@ OnednnMatmul::OnednnMatmul(DType dtype, int64_t columns, int64_t k_count, std::s
     const dnnl::memory::desc any({k_count, columns}, impl_data_->type, dnnl::memory::format_tag::any);
     impl_data_->weights = impl_data_->describe(32, k_count, columns, any).weights_desc();
   } catch (const dnnl::error& error) {
-    throw Error(ErrorKind::kDevice, "oneDNN has no matrix product for weights {} [{}, {}] on this CPU ({}); choose --cpu-isa avx2",
+    throw Error(ErrorKind::kDevice,
+                "oneDNN has no matrix product for weights {} [{}, {}] on this CPU ({}); choose --cpu-isa avx2",
                 to_string(dtype), columns, k_count, error.what());
   }
   packed_bytes_ = static_cast<int64_t>(impl_data_->weights.get_size());
@@ -134,9 +135,10 @@ void OnednnMatmul::run(int64_t rows, const void* a, int64_t lda, const std::byte
     Impl::Product& product = impl_data_->product(rows, lda, ldo);
     impl_ = product.name;
     if (product.name.find(required_impl_) == std::string::npos) {
-      throw Error(ErrorKind::kDevice,
-                  "oneDNN would use {} for {} rows of [{}, {}], whose bits may depend on the batch; choose --cpu-isa avx2",
-                  product.name, rows, impl_data_->columns, impl_data_->k_count);
+      throw Error(
+          ErrorKind::kDevice,
+          "oneDNN would use {} for {} rows of [{}, {}], whose bits may depend on the batch; choose --cpu-isa avx2",
+          product.name, rows, impl_data_->columns, impl_data_->k_count);
     }
     product.a.set_data_handle(const_cast<void*>(a));
     product.weights.set_data_handle(const_cast<std::byte*>(packed));

@@ -10,9 +10,9 @@
 
 namespace tokenmill::cpu {
 
-/// out[rows, columns] f32 = a[rows, k_count] * B[k_count, columns] by oneDNN, on the calling thread alone. The only user
-/// of oneDNN's API (2.6, `matmul::desc`). B lies in the layout oneDNN asked for; any of B's elements can be written
-/// without oneDNN, since the place of (k, column) is k_offset(k) + column_offset(column). One thread at a time.
+/// out[rows, columns] f32 = a[rows, k_count] * B[k_count, columns] by oneDNN, on the calling thread alone. The only
+/// user of oneDNN's API (2.6, `matmul::desc`). B lies in the layout oneDNN asked for; any of B's elements can be
+/// written without oneDNN, since the place of (k, column) is k_offset(k) + column_offset(column). One thread at a time.
 class OnednnMatmul {
  public:
   /// required_impl: part of the implementation name that every product must have ("brg": the family whose bits do not
@@ -28,7 +28,8 @@ class OnednnMatmul {
   const std::vector<int64_t>& column_offsets() const { return column_offsets_; }
 
   /// Rows of a are lda elements apart, rows of out ldo. Primitives are made at first use and kept per (rows, lda, ldo).
-  void run(int64_t rows, const void* a, int64_t lda, const std::byte* packed, float* out, int64_t ldo, Scratch& scratch);
+  void run(int64_t rows, const void* a, int64_t lda, const std::byte* packed, float* out, int64_t ldo,
+           Scratch& scratch);
   /// Implementation name of the last product: for tests and messages.
   const std::string& impl() const { return impl_; }
 

@@ -111,14 +111,21 @@ class OnednnLinear final : public CpuLinear {
       Scratch& scratch = context.thread_scratch[static_cast<size_t>(thread)];
       Scratch& sums = product_scratch_[static_cast<size_t>(thread)];
       if (direct) {
-        shard.product->run(rows, a.data(), a.row_stride(), packed, out.as<float>() + shard.begin, out.row_stride(), sums);
+        shard.product->run(rows, a.data(), a.row_stride(), packed, out.as<float>() + shard.begin, out.row_stride(),
+                           sums);
         return;
       }
       const int64_t columns = shard.end - shard.begin;
       float* c = scratch.get(bucket * columns);
       shard.product->run(bucket, a.data(), a.row_stride(), packed, c, columns, sums);
-      kernels_.epilogue({.c = c, .ldc = columns, .rows = rows, .column_begin = shard.begin, .columns = columns,
-                         .out = out, .bias = call.bias, .residual = call.residual});
+      kernels_.epilogue({.c = c,
+                         .ldc = columns,
+                         .rows = rows,
+                         .column_begin = shard.begin,
+                         .columns = columns,
+                         .out = out,
+                         .bias = call.bias,
+                         .residual = call.residual});
     });
   }
 

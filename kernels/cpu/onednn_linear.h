@@ -25,15 +25,15 @@ class OnednnProducts {
   std::map<Shape, bool> verified_;
 };
 
-/// Linears on oneDNN's brgemm matmul (AVX-512): weights packed once into the layout oneDNN asks for, one shard of columns
-/// per thread, each computed by its thread alone. A row's bits are the same for every number of rows, which finish()
-/// proves on the linear's own shape: it throws Error(kDevice) when they are not.
+/// Linears on oneDNN's brgemm matmul (AVX-512): weights packed once into the layout oneDNN asks for, one shard of
+/// columns per thread, each computed by its thread alone. A row's bits are the same for every number of rows, which
+/// finish() proves on the linear's own shape: it throws Error(kDevice) when they are not.
 int64_t onednn_linear_bytes(const LinearSpec& spec, OnednnProducts& products, int num_threads);
 std::unique_ptr<CpuLinear> make_onednn_linear(const LinearSpec& spec, std::span<std::byte> storage,
                                               OnednnProducts& products, Isa isa, int num_threads);
 
-/// Rows that a product of `rows` rows is computed with: few distinct sizes, so that few primitives are made. Up to 16 as
-/// they are, then padded to multiples of 8 (to 128), 16 (to 256), 32 (to 512) and 64.
+/// Rows that a product of `rows` rows is computed with: few distinct sizes, so that few primitives are made. Up to 16
+/// as they are, then padded to multiples of 8 (to 128), 16 (to 256), 32 (to 512) and 64.
 int64_t onednn_row_bucket(int64_t rows);
 
 }  // namespace tokenmill::cpu

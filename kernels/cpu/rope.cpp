@@ -125,7 +125,8 @@ void CpuOps::do_rope_and_store_kv(const RopeStoreArgs& args, const StepTensors& 
     const TensorView slots = step.groups[static_cast<size_t>(kv.group)].slot_mapping;
     const int64_t limit = pool.num_blocks() * pool.spec().block_size;
     for (int64_t t = 0; t < args.q.rows(); ++t) {
-      TM_ASSERT(slots.as<int64_t>()[t] < limit, "slot {} of token {}; the pool has {}", slots.as<int64_t>()[t], t, limit);
+      TM_ASSERT(slots.as<int64_t>()[t] < limit, "slot {} of token {}; the pool has {}", slots.as<int64_t>()[t], t,
+                limit);
     }
     const KvStore store{pool.data(), &pool.layout(), slots.as<int64_t>(), pool.spec().block_size, kv.layer};
     team_.run_sized(args.q.num_elements() + 2 * args.k.num_elements(), [&](int thread) {

@@ -11,9 +11,9 @@ struct RowFilter {
   bool active() const { return min_p > 0 || top_k > 0 || top_p < 1; }
 };
 
-/// Sets the weights of removed ids to 0; at least the most likely id stays. scaled[i] = (logit - max) / temperature <= 0,
-/// weight[i] = exp(scaled[i]). candidates: room for n ids.
-/// Work: two passes over the ids and a sort of the one histogram bucket that a border falls into.
+/// Sets the weights of removed ids to 0; at least the most likely id stays. scaled[i] = (logit - max) / temperature <=
+/// 0, weight[i] = exp(scaled[i]). candidates: room for n ids. Work: two passes over the ids and a sort of the one
+/// histogram bucket that a border falls into.
 void apply_filter(const RowFilter& filter, const float* scaled, float* weight, int64_t n, int32_t* candidates);
 
 }  // namespace tokenmill::cpu

@@ -104,7 +104,8 @@ int64_t sample_unfiltered(const PickRow& row, float max, Scratch& scratch) {
       row.num_tiles, row.uniform, [&](int64_t tile) { return row.sum_exp_t[tile] * scale(tile); },
       [&](int64_t tile, double rest) {
         const int64_t count = row.tile_size(tile);
-        row.kernels.weights(row.logits + tile * kVocabTile, count, row.tile_max[tile], row.temperature, nullptr, weight);
+        row.kernels.weights(row.logits + tile * kVocabTile, count, row.tile_max[tile], row.temperature, nullptr,
+                            weight);
         return tile * kVocabTile + invert(weight, count, rest / scale(tile));
       });
 }
@@ -177,13 +178,19 @@ void CpuOps::do_pick(const PickResult& out, const HeadTiles& tiles, int64_t voca
       for (int64_t r = range.begin; r < range.end; ++r) {
         const int64_t slot = step.row_slots.as<int32_t>()[r], token = step.logits_rows.as<int32_t>()[r];
         const auto key = static_cast<uint64_t>(tables.key.as<int64_t>()[slot]);
-        const PickRow row{sampling_kernels(isa_), tiles.logits.row<float>(r), tiles.max.row<float>(r),
-                          tiles.argmax.row<int32_t>(r), tiles.sum_exp.row<float>(r), tiles.sum_exp_t.row<float>(r),
-                          tiles.non_finite.row<int32_t>(r), num_tiles, vocab_size,
-                          tables.temperature.as<float>()[slot],
-                          {tables.min_p.as<float>()[slot], tables.top_k.as<int32_t>()[slot],
-                           tables.top_p.as<float>()[slot]},
-                          uniform(key, step.positions.as<int64_t>()[token] + 1)};
+        const PickRow row{
+            sampling_kernels(isa_),
+            tiles.logits.row<float>(r),
+            tiles.max.row<float>(r),
+            tiles.argmax.row<int32_t>(r),
+            tiles.sum_exp.row<float>(r),
+            tiles.sum_exp_t.row<float>(r),
+            tiles.non_finite.row<int32_t>(r),
+            num_tiles,
+            vocab_size,
+            tables.temperature.as<float>()[slot],
+            {tables.min_p.as<float>()[slot], tables.top_k.as<int32_t>()[slot], tables.top_p.as<float>()[slot]},
+            uniform(key, step.positions.as<int64_t>()[token] + 1)};
         const Picked picked = pick_row(row, thread_scratch(thread));
         out.token_ids.as<int32_t>()[r] = picked.id;
         out.logprobs.as<float>()[r] = picked.logprob;

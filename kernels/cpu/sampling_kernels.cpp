@@ -1,8 +1,9 @@
 // The vector loops of lm_head_tiles and pick. Sums over a tile run in an order that depends on the tile alone.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/sampling_kernels.cpp"
-#include "hwy/foreach_target.h"
 #include "kernels/cpu/sampling_kernels.h"
+
+#include "hwy/foreach_target.h"
 #include "kernels/cpu/simd-inl.h"
 #include "kernels/cpu/target.h"
 

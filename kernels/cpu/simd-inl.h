@@ -1,6 +1,6 @@
 // Per-target helpers of the kernel files, on Highway. Built once per ISA through foreach_target: everything lies in
-// tokenmill::cpu::HWY_NAMESPACE and no inline function of the standard library is used (the linker could keep an AVX-512
-// copy of it and run it on an AVX2 machine).
+// tokenmill::cpu::HWY_NAMESPACE and no inline function of the standard library is used (the linker could keep an
+// AVX-512 copy of it and run it on an AVX2 machine).
 // clang-format off
 #if defined(TOKENMILL_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef TOKENMILL_CPU_SIMD_INL_H_

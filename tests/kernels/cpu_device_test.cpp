@@ -103,7 +103,8 @@ TEST_CASE("a stream keeps order, and what a function throws surfaces at the next
 TEST_CASE("captured work runs when replayed, not when recorded, on what its buffers then hold") {
   for (Ops* ops : test::backends()) {
     test::Random random(1);
-    test::HostTensor x(DType::kF32, {3, 40}), w(DType::kF32, {24, 40}), out(DType::kF32, {3, 24}), copy(DType::kF32, {3, 24});
+    test::HostTensor x(DType::kF32, {3, 40}), w(DType::kF32, {24, 40}), out(DType::kF32, {3, 24}),
+        copy(DType::kF32, {3, 24});
     x.fill_random(random);
     w.fill_random(random);
     out.fill(0);
@@ -137,7 +138,8 @@ TEST_CASE("a forced instruction set that the CPU lacks, or nobody knows, is refu
   CHECK_EQ(cpu::choose_isa("auto", {Isa::kAvx2, Isa::kAvx512}), Isa::kAvx512);
   CHECK_EQ(cpu::choose_isa("avx2", {Isa::kAvx2, Isa::kAvx512}), Isa::kAvx2);
   CHECK_THROWS_WITH_AS(cpu::choose_isa("avx512_bf16", {Isa::kAvx2, Isa::kAvx512}),
-                       "--cpu-isa avx512_bf16 needs instructions this CPU does not have; choose auto, avx2, avx512", Error);
+                       "--cpu-isa avx512_bf16 needs instructions this CPU does not have; choose auto, avx2, avx512",
+                       Error);
   CHECK_THROWS_WITH_AS(cpu::choose_isa("sse2", {Isa::kAvx2}), "--cpu-isa sse2 is unknown; choose auto, avx2", Error);
   for (const std::string& isa : test::cpu_isas()) {
     const auto ops = test::cpu_backend(isa, 2);

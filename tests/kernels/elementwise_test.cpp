@@ -72,7 +72,8 @@ TEST_CASE("gated_activation matches the f64 reference, large gates included") {
         gate_up.set(2, 0, 0);
         ops->gated_activation(out, gate_up, Activation::kSilu);
         ops->stream().synchronize();
-        CHECK_EQ(test::differences(out.values(), reference::gated_silu(gate_up.values(), n), test::tolerance(dtype)), "");
+        CHECK_EQ(test::differences(out.values(), reference::gated_silu(gate_up.values(), n), test::tolerance(dtype)),
+                 "");
         CHECK(out.gaps_intact());
       }
     }
@@ -167,8 +168,8 @@ TEST_CASE("elementwise operations name both shapes when they disagree, and do no
                        "rms_norm: weight float32 [8] does not match x float32 [2, 9]; expected float32 [9]", Error);
   CHECK_THROWS_WITH_AS(ops.rms_norm(narrow, x, right, 1e-6f),
                        "rms_norm: out bfloat16 [2, 9] does not match x float32 [2, 9]; expected float32 [2, 9]", Error);
-  CHECK_THROWS_WITH_AS(ops.gated_activation(x, x, Activation::kSilu),
-                       doctest::Contains("gate_up float32 [2, 9] does not match out float32 [2, 9]; expected float32 [2, 18]"),
-                       Error);
+  CHECK_THROWS_WITH_AS(
+      ops.gated_activation(x, x, Activation::kSilu),
+      doctest::Contains("gate_up float32 [2, 9] does not match out float32 [2, 9]; expected float32 [2, 18]"), Error);
   CHECK_NOTHROW(ops.rms_norm(none, none, right, 1e-6f));
 }

@@ -26,8 +26,8 @@ std::vector<std::byte> run(Ops& ops, const test::TestLinear& linear, const HostT
 }  // namespace
 
 TEST_CASE("linear matches the f64 reference at awkward sizes, with bias, residual and both output types") {
-  const Case cases[] = {{1, 1, 1}, {1, 16, 31}, {2, 17, 64}, {3, 31, 1}, {5, 130, 57}, {6, 96, 576}, {7, 33, 1024},
-                        {13, 65, 300}, {31, 48, 129}, {200, 20, 70},
+  const Case cases[] = {{1, 1, 1},     {1, 16, 31},   {2, 17, 64},   {3, 31, 1},    {5, 130, 57},
+                        {6, 96, 576},  {7, 33, 1024}, {13, 65, 300}, {31, 48, 129}, {200, 20, 70},
                         {1, 300, 256}, {19, 257, 320}};  // the last two are oneDNN's where it is used
   for (Ops* ops : test::backends()) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -52,8 +52,9 @@ TEST_CASE("linear matches the f64 reference at awkward sizes, with bias, residua
           if (extras) call = {.bias = bias, .residual = residual};
           ops->linear(out, x, linear.get(), call);
           ops->stream().synchronize();
-          const auto want = reference::linear(x.values(), w.values(), c.in, extras ? bias.values() : reference::Values{},
-                                              extras ? residual.values() : reference::Values{});
+          const auto want =
+              reference::linear(x.values(), w.values(), c.in, extras ? bias.values() : reference::Values{},
+                                extras ? residual.values() : reference::Values{});
           CHECK_EQ(test::differences(out.values(), want, test::tolerance(out_dtype)), "");
           CHECK(out.gaps_intact());
           CHECK(x.gaps_intact());
@@ -126,11 +127,22 @@ TEST_CASE("linear undoes slices, stacking and GGUF's row order while it packs") 
       second.fill_random(random);
       x.fill_random(random);
       LinearSpec spec{.in_features = kIn, .out_features = 8 + 12, .compute_dtype = dtype, .parts = {}};
-      spec.parts.push_back({.format = WeightFormat::kF32, .source_rows = 20, .source_cols = kCols, .row_begin = 3,
-                            .row_end = 11, .col_begin = kBegin, .col_end = kBegin + kIn});
-      spec.parts.push_back({.format = WeightFormat::kBF16, .source_rows = 12, .source_cols = kCols, .row_begin = 0,
-                            .row_end = 12, .col_begin = kBegin, .col_end = kBegin + kIn,
-                            .row_order = RowOrder::kInterleavedToHalves, .head_dim = kHead});
+      spec.parts.push_back({.format = WeightFormat::kF32,
+                            .source_rows = 20,
+                            .source_cols = kCols,
+                            .row_begin = 3,
+                            .row_end = 11,
+                            .col_begin = kBegin,
+                            .col_end = kBegin + kIn});
+      spec.parts.push_back({.format = WeightFormat::kBF16,
+                            .source_rows = 12,
+                            .source_cols = kCols,
+                            .row_begin = 0,
+                            .row_end = 12,
+                            .col_begin = kBegin,
+                            .col_end = kBegin + kIn,
+                            .row_order = RowOrder::kInterleavedToHalves,
+                            .head_dim = kHead});
       Buffer storage = ops->memory().allocate(ops->linear_bytes(spec));
       const auto linear = ops->make_linear(spec, storage.bytes());
       test::push(*linear, 1, second.bytes());
@@ -161,8 +173,8 @@ TEST_CASE("linear says what does not fit") {
   const test::TestLinear linear(ops, w);
   CHECK_THROWS_WITH_AS(ops.linear(out, x, linear.get()),
                        "linear: x float32 [2, 10] does not match weights float32 [8, 9]", Error);
-  CHECK_THROWS_WITH_AS(ops.linear(x, good, linear.get()), doctest::Contains("out float32 [2, 10] does not match x float32 [2, 9]"),
-                       Error);
+  CHECK_THROWS_WITH_AS(ops.linear(x, good, linear.get()),
+                       doctest::Contains("out float32 [2, 10] does not match x float32 [2, 9]"), Error);
   HostTensor bias(DType::kF32, {7});
   CHECK_THROWS_WITH_AS(ops.linear(out, good, linear.get(), {.bias = bias, .residual = {}}),
                        doctest::Contains("bias float32 [7] does not match out float32 [2, 8]"), Error);

@@ -1,5 +1,5 @@
-// The oneDNN wrapper. Its row-invariant family needs AVX-512; what does not depend on that (the layout arithmetic, shards,
-// buckets, padding) is tested on every CPU, in f32, with whatever implementation oneDNN has for it.
+// The oneDNN wrapper. Its row-invariant family needs AVX-512; what does not depend on that (the layout arithmetic,
+// shards, buckets, padding) is tested on every CPU, in f32, with whatever implementation oneDNN has for it.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -54,8 +54,9 @@ TEST_CASE("an implementation outside the required family is refused by name") {
   const Buffer packed = test::backends().front()->memory().allocate(product.packed_bytes());
   std::vector<float> a(16), out(16);
   cpu::Scratch scratch;
-  CHECK_THROWS_WITH_AS(product.run(1, a.data(), 16, static_cast<const std::byte*>(packed.data()), out.data(), 16, scratch),
-                       doctest::Contains("oneDNN would use "), Error);
+  CHECK_THROWS_WITH_AS(
+      product.run(1, a.data(), 16, static_cast<const std::byte*>(packed.data()), out.data(), 16, scratch),
+      doctest::Contains("oneDNN would use "), Error);
 }
 
 TEST_CASE("row buckets hold the rows, grow by at most an eighth from 64 on, and are few") {

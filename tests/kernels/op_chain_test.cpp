@@ -1,7 +1,9 @@
 // Whole steps: all operations of a decoder in a row, over pages, chunk by chunk.
 #include <doctest/doctest.h>
+#include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <new>
@@ -9,6 +11,16 @@
 #include "tests/support/fake_ops.h"
 #include "tests/support/tiny_layer.h"
 #include "tests/support/tolerance.h"
+
+// Counts every allocation through operator new in this test program.
+static std::atomic<int64_t> allocations{0};
+void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* p = std::malloc(size)) return p;
+  throw std::bad_alloc();
+}
+void operator delete(void* p) noexcept { std::free(p); }
+void operator delete(void* p, std::size_t) noexcept { std::free(p); }
 
 using namespace tokenmill;
 using test::HostTensor;
@@ -92,6 +104,27 @@ TEST_CASE("the CPU device and the fake backend agree on whole steps") {
         // f32: rounding of a few hundred operations. bf16: values rounded at the same points may fall to the neighbour.
         CHECK(std::sqrt(error / size) < (dtype == DType::kF32 ? 1e-5 : 0.02));
       }
+    }
+  }
+}
+
+TEST_CASE("after a first step of the largest size, steps do not allocate") {
+  for (const std::string& isa : test::cpu_isas()) {
+    for (const int threads : {1, 2}) {
+      const auto ops = test::cpu_backend(isa, threads);
+      TinyLayers layers(*ops, DType::kBF16);
+      test::PagedSequences paged(*ops, layers.kv_spec(), 3, 1200, NAN);
+      const TinyLayers::Activations large(DType::kBF16, 64), small(DType::kBF16, 3);
+      large.token_ids.view().as<int32_t>()[0] = 1;
+      layers.enqueue(paged.step({{0, 40}, {0, 20}, {0, 4}}), paged.pool(), large);
+      layers.enqueue(paged.step({{1100, 1}, {800, 1}, {4, 1}}), paged.pool(), small);
+      const StepTensors& step = paged.step({{1101, 1}, {801, 1}, {5, 1}});
+      const int64_t before = allocations, bytes = static_cast<int64_t>(mallinfo2().uordblks);
+      layers.enqueue(step, paged.pool(), small);
+      layers.enqueue(step, paged.pool(), small);
+      ops->stream().synchronize();
+      CHECK_EQ(allocations - before, 0);
+      CHECK_EQ(static_cast<int64_t>(mallinfo2().uordblks) - bytes, 0);
     }
   }
 }

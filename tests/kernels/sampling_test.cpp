@@ -24,15 +24,31 @@ struct Params {
 class Sampler {
  public:
   Sampler(Ops& ops, int64_t rows, int64_t vocab, int64_t padded_vocab)
-      : ops_(ops), rows_(rows), vocab_(vocab), tiles_count_((padded_vocab + kVocabTile - 1) / kVocabTile),
-        hidden_(DType::kF32, {rows, padded_vocab}), logits_(DType::kF32, {rows, padded_vocab}, 3),
-        max_(DType::kF32, {rows, tiles_count_}), argmax_(DType::kI32, {rows, tiles_count_}),
-        sum_exp_(DType::kF32, {rows, tiles_count_}), sum_exp_t_(DType::kF32, {rows, tiles_count_}),
-        non_finite_(DType::kI32, {rows, tiles_count_}), temperature_(DType::kF32, {rows}), top_p_(DType::kF32, {rows}),
-        min_p_(DType::kF32, {rows}), top_k_(DType::kI32, {rows}), key_(DType::kI64, {rows}), last_(DType::kI32, {rows}),
-        positions_(DType::kI64, {rows}), logits_rows_(DType::kI32, {rows}), slots_(DType::kI32, {rows}),
-        ids_(DType::kI32, {rows}), logprobs_(DType::kF32, {rows}), status_(DType::kI32, {rows}),
-        identity_(make_identity(padded_vocab)), head_(ops, identity_) {
+      : ops_(ops),
+        rows_(rows),
+        vocab_(vocab),
+        tiles_count_((padded_vocab + kVocabTile - 1) / kVocabTile),
+        hidden_(DType::kF32, {rows, padded_vocab}),
+        logits_(DType::kF32, {rows, padded_vocab}, 3),
+        max_(DType::kF32, {rows, tiles_count_}),
+        argmax_(DType::kI32, {rows, tiles_count_}),
+        sum_exp_(DType::kF32, {rows, tiles_count_}),
+        sum_exp_t_(DType::kF32, {rows, tiles_count_}),
+        non_finite_(DType::kI32, {rows, tiles_count_}),
+        temperature_(DType::kF32, {rows}),
+        top_p_(DType::kF32, {rows}),
+        min_p_(DType::kF32, {rows}),
+        top_k_(DType::kI32, {rows}),
+        key_(DType::kI64, {rows}),
+        last_(DType::kI32, {rows}),
+        positions_(DType::kI64, {rows}),
+        logits_rows_(DType::kI32, {rows}),
+        slots_(DType::kI32, {rows}),
+        ids_(DType::kI32, {rows}),
+        logprobs_(DType::kF32, {rows}),
+        status_(DType::kI32, {rows}),
+        identity_(make_identity(padded_vocab)),
+        head_(ops, identity_) {
     for (int64_t r = 0; r < rows; ++r) {
       set(r, {});
       set_random(r, 1, r);
@@ -104,8 +120,8 @@ std::vector<double> random_logits(int64_t n, uint64_t seed, double spread) {
 TEST_CASE("lm_head_tiles gives the product and each tile's maximum, first argmax and sums") {
   constexpr int64_t kVocab = 2500, kRows = 5;
   for (Ops* ops : test::backends()) {
-    for (const auto& [dtype, kHidden] : {std::pair<DType, int64_t>{DType::kF32, 40}, {DType::kBF16, 40},
-                                         {DType::kF32, 256}, {DType::kBF16, 256}}) {
+    for (const auto& [dtype, kHidden] :
+         {std::pair<DType, int64_t>{DType::kF32, 40}, {DType::kBF16, 40}, {DType::kF32, 256}, {DType::kBF16, 256}}) {
       CAPTURE(to_string(dtype));
       test::Random random(61);
       HostTensor hidden(dtype, {kRows, kHidden}), w(dtype, {kVocab, kHidden}), logits(DType::kF32, {kRows, kVocab}, 1);
@@ -242,9 +258,10 @@ TEST_CASE("a NaN or an infinite logit marks its row alone; one in the padding do
 TEST_CASE("extreme temperatures, top-p 0, top-k past the vocabulary and min-p 1 choose what they must") {
   const std::vector<double> three = {10.0, 9.5, -3.0};
   for (Ops* ops : test::backends()) {
-    const Params params[] = {{.temperature = 1e-4f}, {.temperature = 1e-30f}, {.temperature = 1e-40f},
-                             {.temperature = 1, .top_p = 0}, {.temperature = 1, .min_p = 1},
-                             {.temperature = 1e-30f, .top_p = 0.9f, .min_p = 0.1f, .top_k = 2}};
+    const Params params[] = {
+        {.temperature = 1e-4f},         {.temperature = 1e-30f},
+        {.temperature = 1e-40f},        {.temperature = 1, .top_p = 0},
+        {.temperature = 1, .min_p = 1}, {.temperature = 1e-30f, .top_p = 0.9f, .min_p = 0.1f, .top_k = 2}};
     constexpr int64_t kRows = std::size(params);
     Sampler sampler(*ops, kRows, 3, 3);
     for (int64_t r = 0; r < kRows; ++r) {
@@ -293,14 +310,14 @@ TEST_CASE("extreme temperatures, top-p 0, top-k past the vocabulary and min-p 1 
 TEST_CASE("a draw is the inverse CDF in ascending id of the one uniform of its key and the next position") {
   for (Ops* ops : test::backends()) {
     const auto logits = random_logits(2100, 66, 3);
-    const Params all[] = {{.temperature = 0.8f}, {.temperature = 1.5f, .top_p = 0.9f}, {.temperature = 1, .min_p = 0.05f, .top_k = 40}};
+    const Params all[] = {
+        {.temperature = 0.8f}, {.temperature = 1.5f, .top_p = 0.9f}, {.temperature = 1, .min_p = 0.05f, .top_k = 40}};
     Sampler sampler(*ops, 3, 2100, 2100);
     std::vector<reference::Values> p;
     for (int64_t r = 0; r < 3; ++r) {
       sampler.set_logits(r, logits);
       sampler.set(r, all[r]);
-      p.push_back(reference::filtered_softmax(logits, all[r].temperature,
-                                              {all[r].min_p, all[r].top_k, all[r].top_p}));
+      p.push_back(reference::filtered_softmax(logits, all[r].temperature, {all[r].min_p, all[r].top_k, all[r].top_p}));
     }
     for (int64_t position = 0; position < 100; ++position) {
       for (int64_t r = 0; r < 3; ++r) sampler.set_random(r, 0xfedcba9876543210u, position);
@@ -380,7 +397,8 @@ TEST_CASE("pick and lm_head_tiles say what does not fit") {
   HeadTiles tiles = sampler.tiles();
   tiles.max = two;
   CHECK_THROWS_WITH_AS(ops.lm_head_tiles(tiles, hidden, head.get(), 0, 3, slots, sampler.tables()),
-                       doctest::Contains("max float32 [2, 1] does not match the tiles of logits float32 [1, 3]"), Error);
+                       doctest::Contains("max float32 [2, 1] does not match the tiles of logits float32 [1, 3]"),
+                       Error);
   CHECK_THROWS_WITH_AS(ops.pick({}, sampler.tiles(), 4, {}, sampler.tables()),
                        "pick: vocab_size 4 does not fit logits float32 [1, 3]", Error);
 }

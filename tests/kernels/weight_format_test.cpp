@@ -1,3 +1,5 @@
+#include "kernels/core/weight_format.h"
+
 #include <doctest/doctest.h>
 
 #include <cstring>
@@ -5,8 +7,6 @@
 #include <iterator>
 #include <string>
 #include <vector>
-
-#include "kernels/core/weight_format.h"
 
 using namespace tokenmill;
 

@@ -51,8 +51,13 @@ LinearSpec plain_spec(int64_t out_features, int64_t in_features, DType dtype) {
                               : dtype == DType::kF16 ? WeightFormat::kF16
                                                      : WeightFormat::kBF16;
   LinearSpec spec{.in_features = in_features, .out_features = out_features, .compute_dtype = dtype, .parts = {}};
-  spec.parts.push_back({.format = format, .source_rows = out_features, .source_cols = in_features, .row_begin = 0,
-                        .row_end = out_features, .col_begin = 0, .col_end = in_features});
+  spec.parts.push_back({.format = format,
+                        .source_rows = out_features,
+                        .source_cols = in_features,
+                        .row_begin = 0,
+                        .row_end = out_features,
+                        .col_begin = 0,
+                        .col_end = in_features});
   return spec;
 }
 

@@ -48,7 +48,8 @@ class FakeWeights final : public Base {
 class FakeVector final : public WeightSink {
  public:
   FakeVector(TensorView out, const std::vector<LinearPart>& parts)
-      : out_(out), width_(parts.at(0).col_end - parts.at(0).col_begin),
+      : out_(out),
+        width_(parts.at(0).col_end - parts.at(0).col_begin),
         rows_(parts, out.num_elements() / width_, width_, "fake vector") {}
   int64_t granularity(int part) const override { return rows_.granularity(part); }
   void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
@@ -135,9 +136,7 @@ std::unique_ptr<KvPool> FakeOps::make_kv_pool(const KvSpec& spec, int64_t num_bl
   return std::make_unique<FakePool>(spec, num_blocks, storage);
 }
 
-void FakeOps::plan(const StepTensors& step) {
-  TM_ASSERT(step.cu_seqlens.cols() == step.seq_lens.cols() + 1);
-}
+void FakeOps::plan(const StepTensors& step) { TM_ASSERT(step.cu_seqlens.cols() == step.seq_lens.cols() + 1); }
 
 void FakeOps::do_copy_blocks(KvPool& pool, std::span<const BlockCopy> copies) {
   stream_.enqueue([&pool, list = std::vector(copies.begin(), copies.end())] {
@@ -160,7 +159,8 @@ void FakeOps::do_export_blocks(KvPool& pool, std::span<const int32_t> block_ids,
   stream_.synchronize();
   const int64_t bytes = canonical_block_bytes(pool.spec());
   for (size_t i = 0; i < block_ids.size(); ++i) {
-    std::memcpy(out.data() + static_cast<int64_t>(i) * bytes, own(pool).block(block_ids[i]), static_cast<size_t>(bytes));
+    std::memcpy(out.data() + static_cast<int64_t>(i) * bytes, own(pool).block(block_ids[i]),
+                static_cast<size_t>(bytes));
   }
 }
 
@@ -190,7 +190,8 @@ void FakeOps::do_rms_norm(TensorView out, TensorView x, TensorView weight, float
   });
 }
 
-void FakeOps::do_add_rms_norm(TensorView normed, TensorView hidden, TensorView block_out, TensorView weight, float eps) {
+void FakeOps::do_add_rms_norm(TensorView normed, TensorView hidden, TensorView block_out, TensorView weight,
+                              float eps) {
   stream_.enqueue([=] {
     for (int64_t r = 0; r < hidden.rows(); ++r) {
       for (int64_t i = 0; i < hidden.cols(); ++i) put(hidden, r, i, get(hidden, r, i) + get(block_out, r, i));
@@ -279,8 +280,9 @@ void FakeOps::do_attention(TensorView out, TensorView q, const StepTensors& step
               values.push_back(p < low ? 0 : get(pool.values(), 0, pool.index(slot, kv.layer, false, kv_head, d)));
             }
           }
-          const auto result = reference::attention({spec.k_dim, spec.v_dim, params.scale, params.softcap, params.window},
-                                                   query.data(), position, keys, values);
+          const auto result =
+              reference::attention({spec.k_dim, spec.v_dim, params.scale, params.softcap, params.window}, query.data(),
+                                   position, keys, values);
           for (int64_t d = 0; d < spec.v_dim; ++d) put(out, t, h * spec.v_dim + d, result[static_cast<size_t>(d)]);
         }
       }
@@ -367,8 +369,8 @@ void FakeOps::do_pick(const PickResult& out, const HeadTiles& tiles, int64_t voc
       if (!bad && t > 0) {
         const auto p = reference::filtered_softmax(
             logits, t, {get(tables.min_p, 0, slot), tables.top_k.as<int32_t>()[slot], get(tables.top_p, 0, slot)});
-        const double u = uniform(static_cast<uint64_t>(tables.key.as<int64_t>()[slot]),
-                                 step.positions.as<int64_t>()[token] + 1);
+        const double u =
+            uniform(static_cast<uint64_t>(tables.key.as<int64_t>()[slot]), step.positions.as<int64_t>()[token] + 1);
         double sum = 0;
         for (size_t i = 0; i < p.size() && sum <= u; ++i) {
           if (p[i] > 0) id = static_cast<int64_t>(i);

@@ -21,12 +21,18 @@ HostTensor::HostTensor(DType dtype, std::initializer_list<int64_t> shape, int64_
 double HostTensor::get_at(const TensorView& view, int64_t row, int64_t column) {
   const int64_t i = row * view.row_stride() + column;
   switch (view.dtype()) {
-    case DType::kF32: return view.as<float>()[i];
-    case DType::kBF16: return to_float(view.as<bf16>()[i]);
-    case DType::kF16: return to_float(view.as<f16>()[i]);
-    case DType::kI32: return view.as<int32_t>()[i];
-    case DType::kI64: return static_cast<double>(view.as<int64_t>()[i]);
-    case DType::kU8: return view.as<uint8_t>()[i];
+    case DType::kF32:
+      return view.as<float>()[i];
+    case DType::kBF16:
+      return to_float(view.as<bf16>()[i]);
+    case DType::kF16:
+      return to_float(view.as<f16>()[i]);
+    case DType::kI32:
+      return view.as<int32_t>()[i];
+    case DType::kI64:
+      return static_cast<double>(view.as<int64_t>()[i]);
+    case DType::kU8:
+      return view.as<uint8_t>()[i];
   }
   return 0;
 }
@@ -34,12 +40,24 @@ double HostTensor::get_at(const TensorView& view, int64_t row, int64_t column) {
 void HostTensor::set_at(const TensorView& view, int64_t row, int64_t column, double value) {
   const int64_t i = row * view.row_stride() + column;
   switch (view.dtype()) {
-    case DType::kF32: view.as<float>()[i] = static_cast<float>(value); break;
-    case DType::kBF16: view.as<bf16>()[i] = to_bf16(static_cast<float>(value)); break;
-    case DType::kF16: view.as<f16>()[i] = to_f16(static_cast<float>(value)); break;
-    case DType::kI32: view.as<int32_t>()[i] = static_cast<int32_t>(value); break;
-    case DType::kI64: view.as<int64_t>()[i] = static_cast<int64_t>(value); break;
-    case DType::kU8: view.as<uint8_t>()[i] = static_cast<uint8_t>(value); break;
+    case DType::kF32:
+      view.as<float>()[i] = static_cast<float>(value);
+      break;
+    case DType::kBF16:
+      view.as<bf16>()[i] = to_bf16(static_cast<float>(value));
+      break;
+    case DType::kF16:
+      view.as<f16>()[i] = to_f16(static_cast<float>(value));
+      break;
+    case DType::kI32:
+      view.as<int32_t>()[i] = static_cast<int32_t>(value);
+      break;
+    case DType::kI64:
+      view.as<int64_t>()[i] = static_cast<int64_t>(value);
+      break;
+    case DType::kU8:
+      view.as<uint8_t>()[i] = static_cast<uint8_t>(value);
+      break;
   }
 }
 

@@ -27,6 +27,8 @@ class Random {
 class HostTensor {
  public:
   HostTensor(DType dtype, std::initializer_list<int64_t> shape, int64_t padding = 0);
+  HostTensor(const HostTensor&) = delete;  // a copy's view would point into the original
+  HostTensor(HostTensor&&) = default;
   const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }
   /// Element of row i, widened.

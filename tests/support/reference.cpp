@@ -36,7 +36,8 @@ Values gated_silu(const Values& gate_up, int64_t n) {
   const auto width = static_cast<size_t>(n);
   Values out(gate_up.size() / 2);
   for (size_t i = 0; i < out.size(); ++i) {
-    const double gate = gate_up[i / width * 2 * width + i % width], up = gate_up[i / width * 2 * width + width + i % width];
+    const double gate = gate_up[i / width * 2 * width + i % width],
+                 up = gate_up[i / width * 2 * width + width + i % width];
     out[i] = gate / (1 + std::exp(-gate)) * up;
   }
   return out;
@@ -66,7 +67,8 @@ Values rope(const Values& x, const std::vector<int64_t>& positions, const std::v
   return out;
 }
 
-Values attention(const AttentionHead& head, const double* q, int64_t position, const Values& keys, const Values& values) {
+Values attention(const AttentionHead& head, const double* q, int64_t position, const Values& keys,
+                 const Values& values) {
   const int64_t low = head.window > 0 ? std::max<int64_t>(0, position + 1 - head.window) : 0;
   Values scores;
   double max = -INFINITY;

@@ -30,7 +30,8 @@ struct AttentionHead {
   double scale, softcap;
   int64_t window;  ///< 0: off
 };
-Values attention(const AttentionHead& head, const double* q, int64_t position, const Values& keys, const Values& values);
+Values attention(const AttentionHead& head, const double* q, int64_t position, const Values& keys,
+                 const Values& values);
 
 /// softmax(logits / temperature); and the probabilities that min-p, top-k, top-p leave, renormalized (Ops::pick).
 Values softmax(const Values& logits, double temperature);

@@ -1,6 +1,7 @@
 #include "tests/support/tiny_layer.h"
 
 #include <cmath>
+#include <utility>
 
 namespace tokenmill::test {
 
@@ -36,37 +37,50 @@ std::unique_ptr<HostTensor> TinyLayers::random_norm() {
   return norm;
 }
 
-HostTensor TinyLayers::run(const StepTensors& step, KvPool& pool, const std::vector<int32_t>& ids) {
-  const auto t = static_cast<int64_t>(ids.size());
-  HostTensor hidden(dtype_, {t, kHidden}), normed(dtype_, {t, kHidden}), qkv(dtype_, {t, (kHeads + 2 * kKvHeads) * kHeadDim}),
-      attended(dtype_, {t, kHeads * kHeadDim}), gate_up(dtype_, {t, 2 * kInner}), inner(dtype_, {t, kInner}),
-      block_out(dtype_, {t, kHidden}), cos_sin(DType::kF32, {t, kHeadDim}), token_ids(DType::kI32, {t}),
-      last_token(DType::kI32, {1}), logits(DType::kF32, {t, kVocab});
-  for (int64_t i = 0; i < t; ++i) token_ids.set(0, i, ids[static_cast<size_t>(i)]);
+TinyLayers::Activations::Activations(DType dtype, int64_t t)
+    : token_ids(DType::kI32, {t}),
+      last_token(DType::kI32, {1}),
+      cos_sin(DType::kF32, {t, kHeadDim}),
+      hidden(dtype, {t, kHidden}),
+      normed(dtype, {t, kHidden}),
+      qkv(dtype, {t, (kHeads + 2 * kKvHeads) * kHeadDim}),
+      attended(dtype, {t, kHeads * kHeadDim}),
+      gate_up(dtype, {t, 2 * kInner}),
+      inner(dtype, {t, kInner}),
+      block_out(dtype, {t, kHidden}),
+      logits(DType::kF32, {t, kVocab}) {}
+
+void TinyLayers::enqueue(const StepTensors& step, KvPool& pool, const Activations& a) {
   ops_.plan(step);
-  ops_.embed(hidden, embedding_->get(), token_ids, last_token);
-  ops_.rope_angles(cos_sin, step.positions, *inv_freq_, 1);
-  ops_.rms_norm(normed, hidden, *layers_[0].input_norm, 1e-5f);
+  ops_.embed(a.hidden, embedding_->get(), a.token_ids, a.last_token);
+  ops_.rope_angles(a.cos_sin, step.positions, *inv_freq_, 1);
+  ops_.rms_norm(a.normed, a.hidden, *layers_[0].input_norm, 1e-5f);
   for (int i = 0; i < kNumLayers; ++i) {
     const Layer& layer = layers_[static_cast<size_t>(i)];
-    ops_.linear(qkv, normed, layer.qkv->get());
+    ops_.linear(a.qkv, a.normed, layer.qkv->get());
     const int64_t q = kHeads * kHeadDim, kv = kKvHeads * kHeadDim;
-    const TensorView queries = qkv.view().slice_cols(0, q);
-    ops_.rope_and_store_kv({.q = queries, .k = qkv.view().slice_cols(q, kv), .v = qkv.view().slice_cols(q + kv, kv),
-                            .cos_sin = cos_sin},
-                           step, {&pool, i, 0});
-    ops_.attention(attended, queries, step, {&pool, i, 0}, {.scale = 0.3f});
-    ops_.linear(block_out, attended, layer.o->get());
-    ops_.add_rms_norm(normed, hidden, block_out, *layer.post_norm, 1e-5f);
-    ops_.linear(gate_up, normed, layer.gate_up->get());
-    ops_.gated_activation(inner, gate_up, Activation::kSilu);
-    ops_.linear(block_out, inner, layer.down->get());
+    const TensorView& qkv = a.qkv;
+    ops_.rope_and_store_kv(
+        {.q = qkv.slice_cols(0, q), .k = qkv.slice_cols(q, kv), .v = qkv.slice_cols(q + kv, kv), .cos_sin = a.cos_sin},
+        step, {&pool, i, 0});
+    ops_.attention(a.attended, qkv.slice_cols(0, q), step, {&pool, i, 0}, {.scale = 0.3f});
+    ops_.linear(a.block_out, a.attended, layer.o->get());
+    ops_.add_rms_norm(a.normed, a.hidden, a.block_out, *layer.post_norm, 1e-5f);
+    ops_.linear(a.gate_up, a.normed, layer.gate_up->get());
+    ops_.gated_activation(a.inner, a.gate_up, Activation::kSilu);
+    ops_.linear(a.block_out, a.inner, layer.down->get());
     const HostTensor& next = i + 1 < kNumLayers ? *layers_[static_cast<size_t>(i + 1)].input_norm : *final_norm_;
-    ops_.add_rms_norm(normed, hidden, block_out, next, 1e-5f);
+    ops_.add_rms_norm(a.normed, a.hidden, a.block_out, next, 1e-5f);
   }
-  ops_.linear(logits, normed, head_->get());
+  ops_.linear(a.logits, a.normed, head_->get());
+}
+
+HostTensor TinyLayers::run(const StepTensors& step, KvPool& pool, const std::vector<int32_t>& ids) {
+  Activations a(dtype_, static_cast<int64_t>(ids.size()));
+  for (size_t i = 0; i < ids.size(); ++i) a.token_ids.set(0, static_cast<int64_t>(i), ids[i]);
+  enqueue(step, pool, a);
   ops_.stream().synchronize();
-  return logits;
+  return std::move(a.logits);
 }
 
 }  // namespace tokenmill::test

@@ -14,7 +14,14 @@ class TinyLayers {
   static constexpr int64_t kVocab = 1300, kHidden = 48, kHeads = 4, kKvHeads = 2, kHeadDim = 12, kInner = 80;
   static constexpr int kNumLayers = 2;
   KvSpec kv_spec() const;
-  /// One step over step's tokens, whose ids are ids; the logits of every token.
+  /// Everything a step of a number of tokens writes.
+  struct Activations {
+    Activations(DType dtype, int64_t num_tokens);
+    HostTensor token_ids, last_token, cos_sin, hidden, normed, qkv, attended, gate_up, inner, block_out, logits;
+  };
+  /// Enqueues one step over step's tokens, whose ids stand in a.token_ids; a.logits gets those of every token.
+  void enqueue(const StepTensors& step, KvPool& pool, const Activations& a);
+  /// The same with activations of its own, waited for.
   HostTensor run(const StepTensors& step, KvPool& pool, const std::vector<int32_t>& ids);
 
  private:
