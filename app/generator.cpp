@@ -9,7 +9,7 @@ namespace tokenmill::app {
 void EngineGenerator::submit(std::unique_ptr<jobs::WorkItem> item) {
   auto* row = dynamic_cast<rows::RowItem*>(item.get());
   TM_ASSERT(row != nullptr, "row {} was not encoded by rows::Codec", item->row());
-  item.release();
+  (void)item.release();
   std::unique_ptr<rows::RowItem> owned(row);
   if (owned->error) {
     finished_.push_back(codec_.format_error(*owned, *owned->error));
