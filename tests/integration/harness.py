@@ -85,10 +85,6 @@ class Case(unittest.TestCase):
         self.assertEqual(result.code, expect, f"{flags}\n{result.stderr}")
         return result
 
-    def skip(self, why):
-        print(f"SKIP: {self.id()}: {why}", flush=True)
-        self.skipTest(why)
-
 
 def available_isas():
     """The --cpu-isa values this CPU can run."""

@@ -53,7 +53,7 @@ class Invariance(Case):
             for seeded, dtype in [(False, "float"), (True, "bfloat16")]:
                 self.check_all_ways(seeded, dtype, isa)
         if len(isas) == 1:
-            self.skip("this CPU has one kernel family (avx2), which the other tests run")
+            self.skipTest("this CPU has one kernel family (avx2), which the other tests run")
 
     def test_a_full_batch_really_runs_together(self):
         rows = [{"id": i, "prompt": f"row {i}", "max_tokens": 24, "ignore_eos": True, "temperature": 0} for i in range(256)]
