@@ -56,7 +56,7 @@ std::optional<int64_t> parse_integer(std::string_view text, int64_t base) {
   if (!drop_underscores(text, digits) || digits.empty()) return std::nullopt;
   for (const char c : digits)
     if (digit_of(c) >= base) return std::nullopt;
-  if (negative) digits.insert(0, "-");
+  if (negative) digits.insert(digits.begin(), '-');
   int64_t value = 0;
   const auto [end, code] = std::from_chars(digits.data(), digits.data() + digits.size(), value, static_cast<int>(base));
   if (code != std::errc{} || end != digits.data() + digits.size())
