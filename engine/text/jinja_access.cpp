@@ -25,7 +25,7 @@ Value no_attribute(const Value& object, const std::string& name) {
 Value no_element(Runtime& runtime, const Value& object, const Value& key) {
   if (key.is_string()) return no_attribute(object, key.text());
   std::string shown = key.is(ValueKind::kGenerator) || key.is(ValueKind::kCallable) ? "?" : to_repr(runtime, key);
-  if (shown.size() > 100) shown.resize(100);
+  if (shown.size() > 100) shown.resize(byte_offset(shown, 25));
   return Value::undefined(fmt::format("{} object has no element {}", python_type(object), shown));
 }
 
@@ -33,6 +33,7 @@ Value no_element(Runtime& runtime, const Value& object, const Value& key) {
 std::optional<Value> python_attribute(Runtime& runtime, const Value& object, const std::string& name) {
   std::optional<Value> found;
   if (object.is(ValueKind::kNamespace)) {
+    runtime.charge(static_cast<int64_t>(object.get<NamespaceObject>().attributes.size() / 8));
     if (const Value* value = object.get<NamespaceObject>().find(name)) found = *value;
   } else if (object.is(ValueKind::kLoop)) {
     found = object.get<LoopObject>().attribute(runtime, object.object(), name);

@@ -178,8 +178,8 @@ Arguments Interpreter::arguments(const ArgumentsExpr& expr) {
     if (!mapping.is_dict()) throw RenderError(fmt::format("argument after ** must be a dict, not {}", mapping.type_name()));
     for (const auto& [key, value] : mapping.get<DictObject>().entries) {
       if (!key.is_string()) throw RenderError("keywords must be strings");
-      for (const auto& entry : out.named)
-        if (entry.first == key.text())
+      for (const auto& [name, argument] : expr.named)
+        if (name == key.text())
           throw RenderError(fmt::format("got multiple values for keyword argument '{}'", key.text()));
       out.named.emplace_back(key.text(), value);
     }

@@ -37,7 +37,8 @@ Value filter_tojson(Runtime& runtime, const Value& input, const Arguments& argum
     if (bound[1]->is_string()) {
       style.indent = bound[1]->text();
     } else {
-      const int64_t width = std::clamp<int64_t>(bound.integer(1, 0), 0, 1000);
+      const int64_t width = std::max<int64_t>(bound.integer(1, 0), 0);
+      if (width > 1000) throw RenderError("tojson(): indent is larger than 1000");
       style.indent.assign(static_cast<size_t>(width), ' ');
     }
   }

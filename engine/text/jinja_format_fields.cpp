@@ -99,6 +99,7 @@ class BraceFormatter {
       manual_ = true;
       return positional(*index);
     }
+    runtime_.charge(static_cast<int64_t>(arguments_.named.size()));
     for (const auto& [key, value] : arguments_.named)
       if (key == name) return value;
     throw RenderError(fmt::format("format() has no argument '{}'", name));

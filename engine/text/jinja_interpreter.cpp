@@ -35,15 +35,18 @@ std::string Interpreter::run(const TemplateNode& root) {
 }
 
 Value* Interpreter::find_variable(const std::string& name) {
-  for (Scope* scope = scope_; scope != nullptr; scope = scope->parent)
+  for (Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+    runtime_.charge(static_cast<int64_t>(scope->variables.size() / 8));
     for (auto& [key, value] : scope->variables)
       if (*key == name) return &value;
+  }
   for (auto& [key, value] : globals_)
     if (key == name) return &value;
   return nullptr;
 }
 
 void Interpreter::set_variable(const std::string& name, Value value) {
+  runtime_.charge(static_cast<int64_t>(scope_->variables.size() / 8));
   for (auto& [key, existing] : scope_->variables)
     if (*key == name) {
       existing = std::move(value);
@@ -213,6 +216,7 @@ void Interpreter::assign_namespace(const Target& target, const Value& value) {
   if (variable == nullptr || !variable->is(ValueKind::kNamespace))
     throw RenderError(fmt::format("cannot assign attribute on non-namespace object '{}'", target.name));
   auto& space = variable->get<NamespaceObject>();
+  runtime_.charge(static_cast<int64_t>(space.attributes.size() / 8));
   if (Value* existing = space.find(target.attribute)) {
     *existing = value;
     return;

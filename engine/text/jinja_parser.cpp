@@ -184,6 +184,8 @@ void Parser::parse_signature(MacroDefinition& macro) {
   while (!is_operator(current(), ")")) {
     if (!macro.parameters.empty()) expect_operator(",");
     const int line = current().line;
+    if (macro.parameters.size() == kMaxArguments)
+      fail(line, fmt::format("a macro has more than {} parameters", kMaxArguments));
     macro.parameters.push_back(expect_identifier());
     if (skip_operator("="))
       macro.defaults.push_back(parse_expression());

@@ -11,6 +11,8 @@ namespace tokenmill::jinja {
 
 /// Tags and brackets inside each other, at most: bounds the parser's stack.
 inline constexpr int kMaxNesting = 200;
+/// Arguments of one call, parameters of one macro, at most (as in Python).
+inline constexpr size_t kMaxArguments = 255;
 /// Height of one expression's tree, at most: bounds the interpreter's and the destructor's stack.
 inline constexpr int kMaxExprDepth = 500;
 

@@ -91,6 +91,8 @@ void Parser::parse_arguments(ArgumentsExpr& arguments) {
       if (is_operator(current(), ")")) break;
     }
     first = false;
+    if (arguments.positional.size() + arguments.named.size() >= kMaxArguments)
+      fail(line, fmt::format("a call has more than {} arguments", kMaxArguments));
     if (skip_operator("*")) {
       order(arguments.star == nullptr && arguments.star_star == nullptr);
       arguments.star = parse_expression();
