@@ -3,6 +3,8 @@
 #include <immintrin.h>
 #include <sched.h>
 
+#include <system_error>
+
 #include "kernels/core/check.h"
 
 namespace tokenmill::cpu {
@@ -33,10 +35,18 @@ uint32_t wait_for_change(const std::atomic<uint32_t>& value, uint32_t old) {
 
 ThreadTeam::ThreadTeam(int num_threads) : errors_(static_cast<size_t>(num_threads > 0 ? num_threads : 1)) {
   TM_ASSERT(num_threads >= 1, "a team of {} threads", num_threads);
-  for (int thread = 1; thread < num_threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+  try {
+    for (int thread = 1; thread < num_threads; ++thread) workers_.emplace_back([this, thread] { work(thread); });
+  } catch (const std::system_error& error) {
+    stop();
+    throw Error(ErrorKind::kDevice, "thread {} of {} could not be started ({}); lower --threads or raise the limit (ulimit -u)",
+                workers_.size() + 1, num_threads, error.what());
+  }
 }
 
-ThreadTeam::~ThreadTeam() {
+ThreadTeam::~ThreadTeam() { stop(); }
+
+void ThreadTeam::stop() {
   stopping_.store(true, std::memory_order_relaxed);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

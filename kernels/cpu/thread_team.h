@@ -53,6 +53,7 @@ class ThreadTeam {
   };
   void run_job(Job job);
   void work(int thread);
+  void stop();  ///< ends and joins the workers started so far
   void call(int thread);
 
   Job job_{};
