@@ -12,6 +12,8 @@ void add_if(ReportSection& section, const char* name, const std::optional<T>& va
   if (value) section.emplace_back(name, *value);
 }
 
+}  // namespace
+
 ReportSection sampling_section(const rows::SamplingDefaults& s) {
   ReportSection out;
   add_if(out, "temperature", s.temperature);
@@ -47,8 +49,6 @@ ReportSection configuration_section(const RunOptions& o, const Replica& replica)
           {"passthrough", o.passthrough},
           {"max_record_bytes", o.max_record_bytes}};
 }
-
-}  // namespace
 
 std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOptions& options, const Ranks& ranks,
                                                                    const Replica& replica,

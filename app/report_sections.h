@@ -9,6 +9,11 @@
 
 namespace tokenmill::app {
 
+/// Sampling values that were given.
+jobs::ReportSection sampling_section(const rows::SamplingDefaults& sampling);
+/// Options in force.
+jobs::ReportSection configuration_section(const RunOptions& options, const Replica& replica);
+
 /// What app knows of a job for run.yaml: versions, configuration in force, model, machine, seconds of the start.
 std::vector<std::pair<std::string, jobs::ReportSection>> report_sections(const RunOptions& options, const Ranks& ranks,
                                                                          const Replica& replica,

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "app/agreement.h"
 #include "app/build.h"
 #include "app/chat.h"
 #include "app/commands/commands.h"
@@ -130,7 +131,11 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const std::unique_ptr<TextSide> text = parallel::agree_on(world, [&] { return load_text_side(options); });
   const std::unique_ptr<Replica> replica =
       parallel::agree_on(world, [&] { return build_replica(options, ranks.share); });
-  parallel::agree_on(world, [&] { model_defaults(options, *replica->checkpoint); });
+  const JobFacts facts = parallel::agree_on(world, [&] {
+    model_defaults(options, *replica->checkpoint);
+    return job_facts(options, *replica);
+  });
+  agree_on_facts(facts, world);
   if (world.rank() == 0) print_banner(options, ranks, *replica, session.library_version());
 
   ProgressView view;

@@ -43,6 +43,22 @@ class Launch(Case):
                            "hidden_act", "swish9")
         self.assertFalse((self.dir / "o").exists())
 
+    def test_ranks_that_would_compute_other_results_are_refused(self):
+        stale = self.dir / "stale"  # the same shapes, another weight
+        shutil.copytree(TINY, stale)
+        weights = bytearray((stale / "model.safetensors").read_bytes())
+        weights[-5] ^= 1
+        (stale / "model.safetensors").write_bytes(weights)
+        rows = self.write("in.jsonl", ROW)
+        flags = ["run", "--input", rows, "--output", self.dir / "o"]
+        for other, text in [(["--model", stale], "model file model.safetensors"), (["--model", TINY, "--seed", "7"], "seed 7"),
+                            (["--model", TINY, "--temperature", "0.5"], "temperature 0.5")]:
+            done = subprocess.run([MPIEXEC, "-n", "2", TOKENMILL, *flags, "--model", TINY, ":", "-n", "1", TOKENMILL, *flags, *other],
+                                  capture_output=True, text=True, timeout=60, env=environment(), check=False)
+            done.code = done.returncode
+            self.check_refused(done, 2, "rank 2 would compute other results than rank 0", text)
+        self.assertFalse((self.dir / "o").exists())
+
     def test_one_rank_that_cannot_read_its_weights_ends_the_job(self):
         model = self.dir / "model"
         shutil.copytree(TINY, model)

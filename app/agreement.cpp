@@ -1,0 +1,86 @@
+#include "app/agreement.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "app/report_sections.h"
+#include "io/file.h"
+
+namespace tokenmill::app {
+namespace {
+
+constexpr int64_t kEdgeBytes = int64_t{1} << 20;
+
+std::string as_text(const jobs::ReportValue& value) {
+  if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return fmt::format("{}", *list);
+  if (const auto* text = std::get_if<std::string>(&value)) return *text;
+  if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
+  if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
+  return fmt::format("{}", std::get<double>(value));
+}
+
+std::string digest(const std::string& bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
+
+/// Size, beginning and end: enough to tell versions of a checkpoint apart without reading it twice.
+std::string file_digest(const std::string& path) {
+  const io::File file = io::File::open_read(path);
+  const int64_t size = file.size(), edge = std::min(size, kEdgeBytes);
+  std::string bytes(static_cast<size_t>(2 * edge), '\0');
+  const std::span<std::byte> all = std::as_writable_bytes(std::span(bytes));
+  file.read_exactly_at(0, all.first(static_cast<size_t>(edge)));
+  file.read_exactly_at(size - edge, all.last(static_cast<size_t>(edge)));
+  return fmt::format("{} bytes, {}", size, digest(bytes));
+}
+
+}  // namespace
+
+JobFacts job_facts(const RunOptions& options, const Replica& replica) {
+  static const std::set<std::string> kPaths = {"model", "output", "chat_template"};
+  JobFacts facts;
+  for (const jobs::ReportSection& section : {configuration_section(options, replica), sampling_section(options.sampling)}) {
+    for (const auto& [name, value] : section) {
+      if (!kPaths.contains(name)) facts.emplace_back(name, as_text(value));
+    }
+  }
+  facts.emplace_back("numerics", replica.ops->numerics());
+  if (!options.chat_template.empty()) facts.emplace_back("chat_template", file_digest(options.chat_template));
+  std::set<std::string> files;
+  for (const auto& [name, source] : replica.checkpoint->weights().all()) files.insert(source.file);
+  if (!replica.checkpoint->is_gguf()) {
+    for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
+      if (const std::string path = options.model + "/" + name; std::filesystem::exists(path)) files.insert(path);
+    }
+  }
+  for (const std::string& path : files) {
+    facts.emplace_back("model file " + (replica.checkpoint->is_gguf() ? "(GGUF)" : std::filesystem::path(path).filename().string()), file_digest(path));
+  }
+  return facts;
+}
+
+void agree_on_facts(const JobFacts& facts, const parallel::Comm& world) {
+  std::string mine;
+  for (const auto& [name, value] : facts) mine += name + "\x1f" + value + "\x1e";
+  const std::vector<std::string> all = parallel::gather_bytes(world, mine);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    // The first fact that differs; a fact only one side has stands on both sides of the same mark.
+    size_t begin = 0;
+    for (size_t i = 0; i < std::min(all[0].size(), all[rank].size()) && all[0][i] == all[rank][i]; ++i) {
+      if (all[0][i] == '\x1e') begin = i + 1;
+    }
+    const auto fact = [&](const std::string& text) {
+      std::string one = text.substr(begin, text.find('\x1e', begin) - begin);
+      std::replace(one.begin(), one.end(), '\x1f', ' ');
+      return one.empty() ? std::string("nothing") : one;
+    };
+    parallel::agree(world, Error(ErrorKind::kConfig, "rank {} would compute other results than rank 0: it has {}, rank 0 has {}; start every rank with the same command and the same model files",
+                                 rank, fact(all[rank]), fact(all[0])));
+  }
+}
+
+}  // namespace tokenmill::app

@@ -1,0 +1,22 @@
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "app/build.h"
+#include "parallel/mpi.h"
+
+namespace tokenmill::app {
+
+/// (name, value) of everything that decides what a row's result is, apart from the row.
+using JobFacts = std::vector<std::pair<std::string, std::string>>;
+
+/// Options in force, numerics, and digests of the model's files (weights: size, beginning and end) and of --chat-template.
+/// Paths are left out: node-local copies may lie anywhere.
+JobFacts job_facts(const RunOptions& options, const Replica& replica);
+
+/// Collective. Throws the same Error(kConfig) on every rank, naming the first rank and fact that differ from rank 0's: a
+/// stale copy of a model or another flag on one node must not be mixed into the results.
+void agree_on_facts(const JobFacts& facts, const parallel::Comm& world);
+
+}  // namespace tokenmill::app
