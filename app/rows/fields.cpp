@@ -27,8 +27,15 @@ double number(const JsonValue& value, std::string_view field) {
 }
 
 int64_t integer(const JsonValue& value, std::string_view field) {
-  if (!value.is_number() || !value.fits_int64()) refuse(field, value, "a whole number");
-  return value.as_int64();
+  if (value.is_number() && value.fits_int64()) return value.as_int64();
+  if (value.is_number() && value.number_text().find_first_not_of("-0123456789") == std::string_view::npos) {
+    using Limits = std::numeric_limits<int64_t>;
+    const bool low = value.number_text().starts_with('-');
+    throw BadRow{"invalid_request", std::string(field),
+                 fmt::format("{} is {}; it is out of range, at {} {}", field, shown(value), low ? "least" : "most",
+                             low ? Limits::min() : Limits::max())};
+  }
+  refuse(field, value, "a whole number");
 }
 
 bool boolean(const JsonValue& value, std::string_view field) {
@@ -88,7 +95,7 @@ const std::vector<Field> kHonoured = {
        r.sampling.max_tokens = integer(v, f);
        r.has_max_tokens = true;
      }},
-    {"max_completion_tokens", kChat,  // OpenAI's new name: wins over max_tokens, which stands before it here
+    {"max_completion_tokens", kN | kChat,  // OpenAI's new name: wins over max_tokens, which stands before it here
      [](ParsedRow& r, const JsonValue& v, auto f) {
        if (integer(v, f) < 1) refuse(f, v, "at least 1");
        r.sampling.max_tokens = integer(v, f);
@@ -145,6 +152,7 @@ struct NeutralField {
   unsigned shapes;
   bool (*neutral)(const JsonValue&);  ///< null is always neutral
   const char* neutral_text;           ///< "only X" in messages; nullptr: only null
+  const char* instead = nullptr;      ///< the field of this version that means the same
 };
 
 /// Fields whose meaning is known and not built: the neutral value changes nothing, any other is an error for the row.
@@ -159,8 +167,12 @@ const std::vector<NeutralField> kNeutral = {
     {"early_stopping", kAllShapes, no, "false"},
     {"bad_words", kAllShapes, empty, "[]"},
     {"min_tokens", kAllShapes, zero, "0"},
+    {"max_new_tokens", kAllShapes, never, nullptr, "max_tokens"},
+    {"min_new_tokens", kAllShapes, zero, "0"},
+    {"sampling_seed", kAllShapes, never, nullptr, "seed"},
+    {"beam_width", kAllShapes, one, "1"},
     {"logprobs", kAllShapes, no, "false"},
-    {"top_logprobs", kChat, zero, "0"},
+    {"top_logprobs", kN | kChat, zero, "0"},
     {"prompt_logprobs", kAllShapes, never, nullptr},
     {"logprob_token_ids", kAllShapes, never, nullptr},
     {"prompt_logprob_token_ids", kAllShapes, never, nullptr},
@@ -173,6 +185,14 @@ const std::vector<NeutralField> kNeutral = {
     {"logit_bias", kAllShapes, empty, "{}"},
     {"allowed_token_ids", kAllShapes, never, nullptr},
     {"structured_outputs", kAllShapes, never, nullptr},
+    {"guided_decoding", kAllShapes, never, nullptr},
+    {"guided_json", kAllShapes, never, nullptr},
+    {"guided_json_object", kAllShapes, no, "false"},
+    {"guided_regex", kAllShapes, never, nullptr},
+    {"guided_choice", kAllShapes, never, nullptr},
+    {"guided_grammar", kAllShapes, never, nullptr},
+    {"guided_decoding_backend", kAllShapes, never, nullptr},
+    {"guided_whitespace_pattern", kAllShapes, never, nullptr},
     {"response_format", kAllShapes, text_format, "{\"type\":\"text\"}"},
     {"extra_args", kAllShapes, never, nullptr},
     {"vllm_xargs", kAllShapes, never, nullptr},
@@ -186,7 +206,7 @@ const std::vector<NeutralField> kNeutral = {
     {"truncate_prompt_tokens", kAllShapes, never, nullptr},
     {"truncation_side", kAllShapes, never, nullptr},
     {"echo", kAllShapes, no, "false"},
-    {"suffix", kText, empty, "\"\""},
+    {"suffix", kN | kText, empty, "\"\""},
     {"chat_template", kAllShapes, never, nullptr},
     {"priority", kAllShapes, zero, "0"},
     {"kv_transfer_params", kAllShapes, never, nullptr},
@@ -194,10 +214,10 @@ const std::vector<NeutralField> kNeutral = {
     {"return_token_offsets", kAllShapes, no, "false"},
     {"return_prompt_text", kAllShapes, no, "false"},
     {"stream", kAllShapes, no, "false"},
-    {"stream_options", kBodies, never, nullptr},
+    {"stream_options", kAllShapes, never, nullptr},
     {"functions", kChat, empty, "[]"},
-    {"function_call", kChat, auto_or_none, "\"auto\" or \"none\""},
-    {"parallel_tool_calls", kChat, anything, nullptr},  // says how many calls, and tools themselves are refused
+    {"function_call", kN | kChat, auto_or_none, "\"auto\" or \"none\""},
+    {"parallel_tool_calls", kN | kChat, anything, nullptr},  // says how many calls, and tools themselves are refused
     {"tool_choice", kN | kChat, auto_or_none, "\"auto\" or \"none\""},
     {"reasoning_effort", kN | kChat, never, nullptr},
     {"include_reasoning", kN | kChat, yes, "true"},
@@ -220,6 +240,9 @@ const std::vector<NeutralField> kNeutral = {
 
 void check_neutral(const NeutralField& field, const JsonValue& value) {
   if (field.neutral(value)) return;
+  if (field.instead != nullptr)
+    throw BadRow{"invalid_request", field.name,
+                 fmt::format("{} is {}; this version's name for it is {}", field.name, shown(value), field.instead)};
   throw BadRow{"invalid_request", field.name,
                fmt::format("{} is {}; this version supports {}", field.name, shown(value),
                            field.neutral_text == nullptr ? "no value here: leave it out"

@@ -59,6 +59,20 @@ void read_sampling_object(const JsonValue& record, const JsonValue& sampling, Pa
                            near.empty() ? "" : fmt::format("; did you mean {}?", near))};
 }
 
+/// max_tokens and its newer name may both be given, anywhere in the row, when they agree.
+void check_token_limits(const JsonValue& record, const JsonValue* sampling) {
+  const auto find = [&](std::string_view name) {
+    const JsonValue* value = given(record, name);
+    return value == nullptr && sampling != nullptr ? given(*sampling, name) : value;
+  };
+  const JsonValue* limit = find("max_tokens");
+  const JsonValue* newer = find("max_completion_tokens");
+  if (limit == nullptr || newer == nullptr || io::to_json(*limit) == io::to_json(*newer)) return;
+  throw BadRow{"invalid_request", "max_completion_tokens",
+               fmt::format("max_completion_tokens is {} and max_tokens is {}; they mean the same: keep one",
+                           shown(*newer), shown(*limit))};
+}
+
 std::string kept_members(const JsonValue& record, const std::vector<std::string>& passthrough) {
   if (passthrough.empty()) return "";
   std::vector<JsonValue::Member> kept;
@@ -94,10 +108,12 @@ void read_native(const JsonValue& record, const std::vector<std::string>& passth
   std::vector<std::string_view> handled = {"id"};
   handled.insert(handled.end(), kPrompts.begin(), kPrompts.end());
   const JsonValue* sampling = given(record, "sampling");
-  if (sampling != nullptr && sampling->is_object()) {
-    handled.emplace_back("sampling");
-    read_sampling_object(record, *sampling, row);
-  }
+  if (sampling != nullptr && !sampling->is_object())
+    throw BadRow{"invalid_request", "sampling",
+                 fmt::format("sampling is {}; it must be an object", sampling->is_array() ? "a list" : shown(*sampling))};
+  handled.emplace_back("sampling");
+  check_token_limits(record, sampling);
+  if (sampling != nullptr) read_sampling_object(record, *sampling, row);
   read_fields(record, RowShape::kNative, handled, row);  // members that are no field are the user's own columns
 }
 

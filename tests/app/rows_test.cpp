@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <map>
 
@@ -135,7 +136,7 @@ TEST_CASE("numbers are exact: ids keep their digits, counts that are none are re
   for (size_t i = 0; i < lines.size(); ++i) CHECK(encode(c, lines[i])->id_json == ids[i]);
   CHECK(encode(c, lines[5])->request.sampling.seed == 18446744073709551615u);
   CHECK(error_of(lines[6]) == "max_tokens: in.jsonl:1: max_tokens is 3.5; it must be a whole number");
-  CHECK(error_of(lines[7]) == "max_tokens: in.jsonl:1: max_tokens is 99999999999999999999; it must be a whole number");
+  CHECK(error_of(lines[7]) == "max_tokens: in.jsonl:1: max_tokens is 99999999999999999999; it is out of range, at most 9223372036854775807");
   CHECK(error_of(R"({"prompt":"x","seed":18446744073709551616})").find("seed is 18446744073709551616") !=
         std::string::npos);
   CHECK_FALSE(request_of(R"({"prompt":"x","seed":-1})").sampling.seed);
@@ -202,6 +203,36 @@ TEST_CASE("fields that cannot be honoured are errors by name, except at their ne
   CHECK(error_of(R"({"prompt":"x","truncate_prompt_tokens":5})").find("truncate_prompt_tokens") == 0);
   CHECK(error_of(R"({"prompt":"x","n":1,"presence_penalty":0.0,"repetition_penalty":1,"logprobs":null,"min_tokens":0,
                      "bad_words":[],"logit_bias":{},"detokenize":true,"use_beam_search":false})") == "");
+}
+
+TEST_CASE("a native row's sampling is an object or null") {
+  for (const auto& [value, kind] : std::vector<std::pair<std::string, std::string>>{
+           {"[]", "a list"}, {"true", "true"}, {"5", "5"}, {"\"x\"", "\"x\""}})
+    CHECK(error_of(R"({"prompt":"x","sampling":)" + value + "}") ==
+          "sampling: in.jsonl:1: sampling is " + kind + "; it must be an object");
+  CHECK(error_of(R"({"prompt":"x","sampling":null})").empty());
+}
+
+TEST_CASE("a native row may use the newer name of max_tokens, not two different limits") {
+  CHECK(request_of(R"({"messages":[{"role":"user","content":"x"}],"max_completion_tokens":5})").sampling.max_tokens == 5);
+  CHECK(request_of(R"({"prompt":"x","max_completion_tokens":5,"max_tokens":5})").sampling.max_tokens == 5);
+  CHECK(request_of(R"({"prompt":"x","sampling":{"max_completion_tokens":6}})").sampling.max_tokens == 6);
+  for (const char* record : {R"({"prompt":"x","max_completion_tokens":5,"max_tokens":6})",
+                             R"({"prompt":"x","sampling":{"max_completion_tokens":5},"max_tokens":6})"})
+    CHECK(error_of(record) == "max_completion_tokens: in.jsonl:1: max_completion_tokens is 5 and max_tokens is 6; "
+                              "they mean the same: keep one");
+}
+
+TEST_CASE("known names that a native row cannot have honoured are errors, unknown ones are columns") {
+  for (const char* name : {"max_new_tokens", "min_new_tokens", "min_tokens", "sampling_seed", "top_logprobs",
+                           "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
+                           "echo", "priority", "truncate_prompt_tokens", "suffix", "function_call"}) {
+    const std::string error = error_of(fmt::format(R"({{"prompt":"x","{}":7}})", name));
+    CHECK_MESSAGE(error.starts_with(fmt::format("{0}: in.jsonl:1: {0} is 7; ", name)), error);
+    CHECK(error_of(fmt::format(R"({{"prompt":"x","{}":null}})", name)).empty());
+  }
+  CHECK(error_of(R"({"prompt":"x","max_new_tokens":7})").ends_with("this version's name for it is max_tokens"));
+  CHECK(error_of(R"({"prompt":"x","min_new_tokens":0,"customer":7})").empty());
 }
 
 TEST_CASE("every sampling field lands in the request") {
