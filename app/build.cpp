@@ -96,6 +96,16 @@ int64_t choose_max_model_len(const RunOptions& options, const ModelConfig& confi
   return *options.max_model_len;
 }
 
+void warn_of_unused_tensors(const WeightBuilder& builder, const ModelConfig& config) {
+  std::vector<std::string> names = builder.unused();
+  std::erase_if(names, [&](const std::string& name) {
+    return name.ends_with("rotary_emb.inv_freq") || (config.tie_embeddings && name == "lm_head.weight");
+  });
+  if (names.empty()) return;
+  log::warning("{} tensor{} of the checkpoint {} not used by this configuration, {} first; does config.json belong to these weights?",
+               names.size(), names.size() == 1 ? "" : "s", names.size() == 1 ? "is" : "are", names.front());
+}
+
 std::unique_ptr<Replica> build_replica(const RunOptions& options, const RankShare& share) {
   check_batch(options);
   auto replica = std::make_unique<Replica>();
@@ -116,6 +126,7 @@ std::unique_ptr<Replica> build_replica(const RunOptions& options, const RankShar
   WeightBuilder builder(*replica->ops, replica->checkpoint->weights(), replica->dtype);
   replica->model = std::make_unique<Decoder>(config, replica->max_model_len, builder);
   replica->num_parameters = builder.num_parameters();
+  warn_of_unused_tensors(builder, config);
   replica->memory = plan_memory(memory_request(options, share, *replica, builder.num_bytes()));
   log::debug("memory plan: {}", replica->memory.describe());
   lap("open");

@@ -43,6 +43,10 @@ DType choose_dtype(const RunOptions& options, const Checkpoint& checkpoint, cons
 /// --max-model-len, else the checkpoint's. Throws Error(kConfig) when it exceeds what the checkpoint's positions allow.
 int64_t choose_max_model_len(const RunOptions& options, const ModelConfig& config);
 
+/// Warns about tensors that the model does not use: they may belong to a layer the configuration does not know of. A tied
+/// head stored twice and stored rotary frequencies are expected.
+void warn_of_unused_tensors(const WeightBuilder& builder, const ModelConfig& config);
+
 /// Opens the model, plans memory, loads the weights and makes the runner. Everything that can be refused is refused
 /// before weights are read. Local to this rank: no communication.
 std::unique_ptr<Replica> build_replica(const RunOptions& options, const RankShare& share);

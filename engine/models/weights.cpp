@@ -115,6 +115,14 @@ void WeightBuilder::vector(TensorView& target, const std::vector<std::string>& n
   reserve(std::move(item));
 }
 
+std::vector<std::string> WeightBuilder::unused() const {
+  std::vector<std::string> names;
+  for (const auto& [name, source] : catalog_.all()) {
+    if (!counted_.contains(&source)) names.push_back(name);
+  }
+  return names;
+}
+
 WeightPlan WeightBuilder::place(std::span<std::byte> storage) {
   TM_ASSERT(static_cast<int64_t>(storage.size()) >= num_bytes_);
   const bool is_host = ops_.device().kind == DeviceKind::kCpu;

@@ -67,6 +67,8 @@ class WeightBuilder {
 
   int64_t num_bytes() const { return num_bytes_; }
   int64_t num_parameters() const { return num_parameters_; }  ///< of distinct tensors
+  /// Names of the catalog's tensors that nothing asked for.
+  std::vector<std::string> unused() const;
   /// storage: num_bytes(), 64-byte aligned, outlives the targets. Afterwards the builder owns the vectors' sinks: keep
   /// it until the plan has been loaded.
   WeightPlan place(std::span<std::byte> storage);
