@@ -16,6 +16,10 @@ bool is_blank(const char* text, size_t size) {
   return std::all_of(text, text + size, [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); });
 }
 
+std::string_view beginning_of(const char* text, size_t size) {
+  return {text, std::min(size, static_cast<size_t>(kRecordPrefixBytes))};
+}
+
 }  // namespace
 
 JsonlReader::JsonlReader(std::unique_ptr<ByteStream> stream, const RecordReaderOptions& options)
@@ -109,6 +113,7 @@ bool JsonlReader::next(Record& record) {
     record.length = static_cast<int64_t>(size);
     record.oversized = record.length > max_record_bytes_;
     record.bytes = record.oversized ? std::string_view() : std::string_view(text, size);
+    record.prefix = record.oversized ? beginning_of(text, size) : std::string_view();
     return true;
   }
 }
@@ -119,12 +124,15 @@ bool JsonlReader::skip_rest_of_line(Record& record) {
   bool ended = false;
   char last = 0;
   record.length = 0;
+  prefix_.clear();
   while (!ended && (begin_ < end_ || fill())) {
     const char* const text = buffer_.get() + begin_;
     const char* const newline = static_cast<const char*>(std::memchr(text, '\n', end_ - begin_));
     const size_t size = newline ? static_cast<size_t>(newline - text) : end_ - begin_;
     blank = blank && is_blank(text, size);
     if (size > 0) last = text[size - 1];
+    if (prefix_.size() < static_cast<size_t>(kRecordPrefixBytes))
+      prefix_ += beginning_of(text, std::min(size, static_cast<size_t>(kRecordPrefixBytes) - prefix_.size()));
     record.length += static_cast<int64_t>(size);
     begin_ += size + (newline ? 1 : 0);
     ended = newline != nullptr;
@@ -133,6 +141,7 @@ bool JsonlReader::skip_rest_of_line(Record& record) {
   if (last == '\r') --record.length;
   record.oversized = true;
   record.bytes = {};
+  record.prefix = prefix_;
   return !blank;
 }
 

@@ -34,6 +34,7 @@ class JsonlReader final : public RecordReader {
   size_t end_ = 0;
   int64_t buffer_offset_ = 0;  // of buffer_[0] in the stream
   int64_t line_ = 1;           // that starts at begin_
+  std::string prefix_;         // of the oversized line passed over last
   bool at_end_ = false;
 };
 

@@ -15,6 +15,8 @@ struct RecordPosition {
   bool operator==(const RecordPosition&) const = default;
 };
 
+inline constexpr int64_t kRecordPrefixBytes = 4096;
+
 /// One record as it stands in the file: not parsed, not validated.
 struct Record {
   int64_t line = 0;        ///< counted from 1, blank lines included: what an editor shows
@@ -22,6 +24,8 @@ struct Record {
   int64_t length = 0;      ///< bytes, without the line's end; counted for oversized records too
   std::string_view bytes;  ///< valid until the reader is used again; empty when oversized
   bool oversized = false;  ///< longer than max_record_bytes: skipped, never held in memory
+  /// The first kRecordPrefixBytes of an oversized record, to tell whose it is; valid as long as bytes.
+  std::string_view prefix = {};
 };
 
 struct RecordReaderOptions {

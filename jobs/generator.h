@@ -14,6 +14,7 @@ struct RecordSource {
   int64_t line = 0;       ///< 1-based in that file
   /// Set when the record's bytes were not read (longer than the limit): its length; the record view is empty then.
   int64_t oversized_bytes = 0;
+  std::string_view oversized_prefix = {};  ///< the beginning of such a record, to tell whose it is; else empty
 };
 
 /// An encoded row on its way through a Generator: made by RowCodec::encode, opaque to jobs.

@@ -36,8 +36,11 @@ std::string_view RowReader::read(int64_t row, RecordSource& source) {
   io::Record record;
   if (!reader_->next(record)) missing(file, row);
   ++next_row_;
-  source = {
-      .row = row, .file = file.path, .line = record.line, .oversized_bytes = record.oversized ? record.length : 0};
+  source = {.row = row,
+            .file = file.path,
+            .line = record.line,
+            .oversized_bytes = record.oversized ? record.length : 0,
+            .oversized_prefix = record.prefix};
   return record.bytes;
 }
 

@@ -15,12 +15,19 @@ namespace {
 using io::JsonValue;
 constexpr int64_t kDefaultCompletionTokens = 16;  // plain prompts and OpenAI completions, as in vLLM
 
-/// The id of a record that could not be parsed, as far as a scan finds one: the error row keeps it.
+/// The id of a record that could not be parsed or was not read whole, as far as a scan finds one: the error row keeps
+/// it.
 void recover_identity(std::string_view record, RowItem& item) {
-  std::string_view id = scan_member(record, "custom_id");
-  const bool openai = !id.empty() && !(scan_member(record, "body").empty() && scan_member(record, "url").empty() &&
-                                       scan_member(record, "method").empty());
-  if (!openai) id = scan_member(record, "id");
+  std::string_view id, custom_id;
+  bool batch = false;
+  scan_members(record, [&](std::string_view key, std::string_view value) {
+    if (key == "id") id = value;
+    if (key == "custom_id") custom_id = value;
+    batch = batch || key == "body" || key == "url" || key == "method";
+    return true;
+  });
+  const bool openai = batch && !custom_id.empty();
+  if (openai) id = custom_id;
   if (openai) item.shape = RowShape::kChatCompletion;
   try {
     const JsonValue value = io::parse_json(id, "id");
@@ -71,6 +78,7 @@ std::unique_ptr<jobs::WorkItem> Codec::encode(const jobs::RecordSource& source, 
 void Codec::read(const jobs::RecordSource& source, std::string_view record, RowItem& item) const {
   if (source.oversized_bytes > 0) {
     item.digest = record_digest(item.place);
+    recover_identity(source.oversized_prefix, item);
     throw BadRow{"record_too_large", "",
                  fmt::format("the record has {} bytes; --max-record-bytes is {}", source.oversized_bytes,
                              options_.max_record_bytes)};

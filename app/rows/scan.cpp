@@ -60,6 +60,7 @@ void scan_members(std::string_view record,
     ++at;
     if (!skip_space()) return;
     const size_t end = value_end(record, at);
+    if (end == record.npos) visit(key, {});
     if (end == record.npos || end == at) return;
     if (!visit(key, record.substr(at, end - at))) return;
     at = end;
@@ -71,7 +72,7 @@ void scan_members(std::string_view record,
 std::string_view scan_member(std::string_view record, std::string_view name) {
   std::string_view found;
   scan_members(record, [&](std::string_view key, std::string_view value) {
-    if (key == name) found = value;
+    if (key == name && !value.empty()) found = value;
     return true;
   });
   return found;
@@ -81,7 +82,7 @@ std::string_view prompt_bytes(std::string_view record) {
   std::string_view found;
   const auto look = [&](std::string_view key, std::string_view value) {
     if (key != "prompt" && key != "messages" && key != "prompt_token_ids") return true;
-    found = value.front() == '"' ? value.substr(1, value.size() - 2) : value;
+    found = value.starts_with('"') ? value.substr(1, value.size() - 2) : value;
     return false;
   };
   scan_members(record, [&](std::string_view key, std::string_view value) {

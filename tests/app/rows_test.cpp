@@ -332,6 +332,24 @@ TEST_CASE("oversized records are errors with both numbers") {
   CHECK(row.id_json == "2");
 }
 
+TEST_CASE("an oversized record keeps the id and the shape that its beginning shows") {
+  const Codec c = codec();
+  const auto result_of = [&](std::string_view prefix) {
+    const auto item = c.encode(
+        {.row = 2, .file = "in.jsonl", .line = 3, .oversized_bytes = 5000, .oversized_prefix = prefix}, "");
+    const auto& row = dynamic_cast<const RowItem&>(*item);
+    REQUIRE(row.error);
+    return c.format_error(row, *row.error).record;
+  };
+  CHECK(result_of(R"({"id": "r-1", "prompt": "yyyy)").starts_with(R"({"id":"r-1","row":2,"outputs":[])"));
+  CHECK(result_of(R"({"prompt": "yyyy)").starts_with(R"({"id":2,"row":2,"outputs":[])"));
+  for (const char* prefix : {R"({"custom_id": "c-1", "method": "POST", "body": {"messages": [)",
+                             R"({"custom_id": "c-1", "body": {"messages": [{"role")"}) {
+    const std::string record = result_of(prefix);
+    CHECK_MESSAGE(record.find(R"("custom_id":"c-1","response":{"status_code":400)") != std::string::npos, record);
+  }
+}
+
 TEST_CASE("an OpenAI chat row gets an answer of OpenAI's shape, made of the record alone") {
   const Codec c = codec();
   const std::string record =

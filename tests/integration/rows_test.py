@@ -129,6 +129,16 @@ class Rows(Case):
         got = self.job(rows, *FAST, "--max-record-bytes", "4K", expect=3).rows
         self.assertEqual([bool(row["error"]) for row in got], [False, True, False])
         self.assertEqual(got[1]["error"]["code"], "record_too_large")
+        self.assertEqual([row["id"] for row in got], [1, 2, 3])
+
+    def test_oversized_records_keep_their_ids_and_shapes(self):
+        rows = [{"custom_id": f"c{size}", "method": "POST", "url": "/v1/chat/completions",
+                 "body": {"messages": [{"role": "user", "content": "y" * size}]}} for size in (5000, 200_000)]
+        rows += [{"id": size, "prompt": "y" * size} for size in (5000, 200_000)]
+        got = self.job(rows, *FAST, "--max-record-bytes", "4K", ranks=2, expect=3).rows
+        self.assertEqual([row.get("custom_id") for row in got], ["c5000", "c200000", None, None])
+        self.assertEqual([row["response"]["body"]["error"]["code"] for row in got[:2]], ["record_too_large"] * 2)
+        self.assertEqual([row["id"] for row in got[2:]], [5000, 200_000])
 
     def test_row_metrics(self):
         rows = [{"id": i, "prompt": "x", "max_tokens": 3, "ignore_eos": True} for i in range(9)] + [{"id": 9, "prompt": 3}]
