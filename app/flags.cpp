@@ -198,6 +198,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
 
 RunOptions parse_options(const CommandLine& line) {
   RunOptions options;
+  options.job_file = line.job_file;
   if (!line.job_file.empty())
     for (const Setting& setting : read_job_file(line.job_file)) apply_setting(options, setting, line.command);
   for (const Setting& setting : line.settings) apply_setting(options, setting, line.command);

@@ -40,6 +40,7 @@ struct RunOptions {
   // Input and output
   std::vector<std::string> input;  ///< files, globs expanded and sorted
   std::string output;              ///< directory
+  std::string job_file;  ///< where options came from; empty: none
   bool restart = false;
   std::vector<std::string> passthrough;  ///< unknown fields of native rows that go to the output
   RowErrorLimit max_row_errors;

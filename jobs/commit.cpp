@@ -62,6 +62,10 @@ void Commit::run() {
 
 void Commit::write_all() {
   using Clock = std::chrono::steady_clock;
+  const auto check = [&] {
+    if (options_.before_commit) options_.before_commit();
+  };
+  check();
   io::FileWriter part(io::File::create_new(paths_.part));
   LedgerWriter ledger(paths_.ledger);
   auto last_commit = Clock::now();
@@ -74,12 +78,14 @@ void Commit::write_all() {
     const auto now = Clock::now();
     const bool due = std::chrono::duration<double>(now - last_commit).count() >= options_.commit_s;
     if (uncommitted == LedgerWriter::kMaxUnflushed || (uncommitted > 0 && due)) {
+      check();
       part.flush();  // a ledger entry never reaches the file before its record
       ledger.flush();
       last_commit = now;
       uncommitted = 0;
     }
   }
+  if (uncommitted > 0) check();
   part.close();
   ledger.close();
 }

@@ -19,6 +19,8 @@ struct PartPaths {
 struct CommitOptions {
   double commit_s =
       2;  ///< finished rows reach the operating system at least this often: records first, then the ledger
+  /// Called on the thread before the files are made and before finished rows go into them; throws to stop. May be empty.
+  std::function<void()> before_commit = {};
   int64_t max_queued_rows = 4096;
   int64_t max_queued_bytes = int64_t{16} << 20;
 };

@@ -139,6 +139,12 @@ Index::Place Index::locate(int64_t row) const {
   return place;
 }
 
+void Index::relocate(const std::string& from_dir, const std::string& to_dir) {
+  for (InputFile& file : files_)
+    if (file.read_path != file.path && file.read_path.starts_with(from_dir + "/"))
+      file.read_path = to_dir + file.read_path.substr(from_dir.size());
+}
+
 std::string Index::serialize() const {
   Packer packer;
   packer.number(num_rows_);

@@ -50,6 +50,8 @@ class Index {
   /// row in [0, num_rows()).
   Place locate(int64_t row) const;
 
+  /// Unpacked copies have moved from one directory to another.
+  void relocate(const std::string& from_dir, const std::string& to_dir);
   /// For the other ranks. deserialize throws Error(kInternal) when the bytes are not an index.
   std::string serialize() const;
   static Index deserialize(const std::string& bytes);

@@ -2,9 +2,6 @@
 
 #include <sys/resource.h>
 
-#include <filesystem>
-#include <system_error>
-
 #include "jobs/batch_run.h"
 #include "jobs/commit.h"
 #include "jobs/control.h"
@@ -24,6 +21,14 @@ Error as_error(const std::exception& exception) {
   return Error(ErrorKind::kInternal, std::string(exception.what()));
 }
 
+OutputClaimOptions claim_options(const JobOptions& options) {
+  OutputClaimOptions claim{.restart = options.restart,
+                           .protected_paths = options.protected_paths,
+                           .visible_within_s = options.visible_within_s};
+  claim.protected_paths.insert(claim.protected_paths.begin(), options.inputs.begin(), options.inputs.end());
+  return claim;
+}
+
 int64_t peak_resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -37,10 +42,11 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
       session_(session),
       progress_(std::move(progress)),
       output_(options.output_dir),
+      claim_(output_, claim_options(options)),
       start_(Clock::now()) {
   const parallel::Comm& world = session_.world();
   parallel::run_on_root(world, [&] { check_inputs(options_.inputs); });
-  prepare_output(output_, options_.restart, options_.inputs, options_.visible_within_s, world);
+  claim_.stage(world);
   announce(JobPhase::kIndexing);
   const auto index_start = Clock::now();
   std::string bytes;
@@ -48,18 +54,15 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
     if (world.rank() == 0)
       bytes = build_index(
                   options_.inputs,
-                  {.reader = options_.reader, .scratch_dir = output_.scratch_dir(), .on_record = options_.on_record})
+                  {.reader = options_.reader, .scratch_dir = claim_.staged_scratch_dir(), .on_record = options_.on_record})
                   .serialize();
   });
   parallel::broadcast_bytes(world, bytes, 0);
   index_ = Index::deserialize(bytes);
   parallel::agree_on(world, [&] { check_as_indexed(index_); });
+  claim_.publish(world);
+  index_.relocate(claim_.staged_scratch_dir(), output_.scratch_dir());
   index_s_ = seconds_since(index_start);
-}
-
-Job::~Job() {
-  std::error_code ignored;
-  if (session_.world().rank() == 0) std::filesystem::remove_all(output_.scratch_dir(), ignored);
 }
 
 void Job::announce(JobPhase phase) const {
@@ -100,7 +103,7 @@ ReplicaReport Job::run_leader(const RowCodec& codec, Generator& generator) {
 
   ReplicaReport report{.rank = rank, .host = parallel::host_name()};
   {
-    Commit commit({output_.part_path(rank), output_.ledger_path(rank)}, {.commit_s = options_.commit_s}, fatal);
+    Commit commit({output_.part_path(rank), output_.ledger_path(rank)}, {.commit_s = options_.commit_s, .before_commit = [&] { claim_.check_still_ours(); }}, fatal);
     Feed feed(
         index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows},
         [&] { return control.pull(); }, fatal);
@@ -118,6 +121,7 @@ ReplicaReport Job::run_leader(const RowCodec& codec, Generator& generator) {
 }
 
 void Job::merge(int64_t num_failed) const {
+  claim_.check_still_ours();
   std::vector<PartPaths> parts;
   for (int rank = 0; rank < session_.world().size(); ++rank)
     parts.push_back({output_.part_path(rank), output_.ledger_path(rank)});
@@ -128,7 +132,10 @@ void Job::merge(int64_t num_failed) const {
 
 void Job::write_report(const std::vector<std::pair<std::string, ReportSection>>& sections, const JobOutcome& outcome) {
   parallel::run_on_root(session_.world(),
-                        [&] { write_run_report(output_.report_path(), sections, options_.inputs, outcome); });
+                        [&] {
+                          claim_.check_still_ours();
+                          write_run_report(output_.report_path(), sections, options_.inputs, outcome);
+                        });
 }
 
 }  // namespace tokenmill::jobs

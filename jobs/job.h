@@ -19,6 +19,7 @@ struct JobOptions {
   std::vector<std::string> inputs;  ///< in order; patterns are already expanded
   std::string output_dir;
   bool restart = false;  ///< replace what an earlier run left in output_dir
+  std::vector<std::string> protected_paths;  ///< what else the run uses (model, job file, ...): never replaced
   io::RecordReaderOptions reader;
   /// Sees every record while rank 0 indexes the inputs (IndexOptions::on_record); called on rank 0 only.
   std::function<void(int64_t row, std::string_view record)> on_record;
@@ -29,15 +30,15 @@ struct JobOptions {
   double visible_within_s = 10;  ///< how long a rank looks for what rank 0 wrote in output_dir
 };
 
-/// One job, on every rank: its constructor does what can fail early (inputs, output directory, index), run() does the
-/// rows.
+/// One job, on every rank: its constructor does what can fail early (inputs, output directory, index) and replaces
+/// earlier results last; run() does the rows.
 class Job {
  public:
   /// Collective over the session's world. Throws the same AgreedError on every rank: inputs that cannot be read, an
-  /// output directory that holds results or is not shared by all ranks. progress may be empty; it is called on rank 0
+  /// output directory that holds results, or things that are not tokenmill's, or is not shared by all ranks; earlier
+  /// results are then still there. progress may be empty; it is called on rank 0
   /// only.
   Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallback progress = {});
-  ~Job();
 
   int64_t num_rows() const { return index_.num_rows(); }
   const Index& index() const { return index_; }
@@ -57,6 +58,7 @@ class Job {
   parallel::MpiSession& session_;
   const ProgressCallback progress_;
   const OutputDir output_;
+  OutputClaim claim_;
   const std::chrono::steady_clock::time_point start_;
   Index index_;
   double index_s_ = 0;

@@ -56,6 +56,13 @@ rows::SamplingDefaults model_defaults(const RunOptions& options, const Checkpoin
   return {.temperature = found.temperature, .top_p = found.top_p, .min_p = found.min_p, .top_k = found.top_k, .max_tokens = found.max_tokens};
 }
 
+/// What the job reads besides its inputs.
+std::vector<std::string> files_in_use(const RunOptions& options) {
+  std::vector<std::string> paths = {options.model, options.job_file, options.chat_template};
+  std::erase(paths, "");
+  return paths;
+}
+
 void refuse_old_results(const RunOptions& options, const parallel::Comm& world) {
   parallel::run_on_root(world, [&] {
     if (options.restart) return;
@@ -143,6 +150,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   jobs::Job job({.inputs = options.input,
                  .output_dir = options.output,
                  .restart = options.restart,
+                 .protected_paths = files_in_use(options),
                  .reader = {.max_record_bytes = options.max_record_bytes},
                  .on_record = [&](int64_t row, std::string_view record) { census.add(row, record); },
                  .queued_rows = 2 * options.max_num_seqs},

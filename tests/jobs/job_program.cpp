@@ -1,5 +1,5 @@
 // A whole job with the fake codec and generator; job_test.cpp and memory_test.cpp run it under mpiexec and alone.
-//   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--elsewhere DIR] INPUT...
+//   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--elsewhere DIR] [--protect PATH] INPUT...
 // PLACE: load (agreed), step, encode, write, foreign, thread.  --elsewhere: the last rank changes to DIR first.
 #include <sys/resource.h>
 #include <unistd.h>
@@ -43,6 +43,8 @@ Options parse(int argc, char** argv) {
       options.running = std::atoll(argv[++i]);
     else if (word == "--elsewhere")
       options.elsewhere = argv[++i];
+    else if (word == "--protect")
+      options.job.protected_paths.push_back(argv[++i]);
     else if (word == "--fail") {
       const std::string text = argv[++i];
       options.fail_rank = std::atoi(text.c_str());

@@ -103,16 +103,6 @@ TEST_CASE("a directory with results is refused with exit 2, and --restart remove
   CHECK_FALSE(fs::exists(out + "/output.jsonl.tmp.123"));
 }
 
-TEST_CASE("--restart never removes its own input") {
-  const test::TempDir dir;
-  const std::string out = dir / "out";
-  REQUIRE(run(0, out + " " + dir.write("in.jsonl", input(5, "x"))).exit_code == 0);
-  const auto result = run(0, out + " --restart " + out + "/output.jsonl");
-  CHECK(result.exit_code == 2);
-  CHECK(result.count("would remove") == 1);
-  CHECK(fs::exists(out + "/output.jsonl"));
-}
-
 TEST_CASE("a missing input is one message and exit 2, and the output directory is not touched") {
   const test::TempDir dir;
   const auto result = run(2, dir / "out" + " " + dir / "none.jsonl");

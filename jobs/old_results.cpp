@@ -1,0 +1,179 @@
+#include "jobs/old_results.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+
+#include "io/file.h"
+#include "kernels/core/error.h"
+
+namespace tokenmill::jobs {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMaxNamed = 3;  // foreign paths in a message
+
+bool is_digits(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// name is prefix, digits, suffix.
+bool is_numbered(std::string_view name, std::string_view prefix, std::string_view suffix) {
+  if (name.size() < prefix.size() + suffix.size() || !name.starts_with(prefix) || !name.ends_with(suffix)) return false;
+  return is_digits(name.substr(prefix.size(), name.size() - prefix.size() - suffix.size()));
+}
+
+/// Collects what may be removed and what must stay.
+class Survey {
+ public:
+  explicit Survey(const OutputDir& directory) : directory_(directory) {}
+
+  void add(const std::string& name) {
+    const fs::path path = fs::path(directory_.path()) / name;
+    if (is_journal_name(name))
+      add_journal(path);
+    else
+      add_file(path);
+  }
+
+  std::vector<std::string> take() {
+    if (foreign_.empty()) return std::move(removable_);
+    const size_t named = std::min(kMaxNamed, foreign_.size());
+    throw Error(ErrorKind::kConfig,
+                "--restart will not remove from {} what tokenmill did not write: {}{}; move it, or choose another --output",
+                directory_.path(), fmt::join(foreign_.begin(), foreign_.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+                foreign_.size() > named ? fmt::format(" and {} more", foreign_.size() - named) : "");
+  }
+
+ private:
+  static bool is_journal_name(const std::string& name) { return name == "journal" || name.starts_with("journal.tmp."); }
+
+  void add_foreign(const fs::path& path, const std::string& what) {
+    foreign_.push_back(fmt::format("{} ({})", path.lexically_relative(directory_.path()).string(), what));
+  }
+
+  void add_file(const fs::path& path) {
+    std::error_code error;
+    const fs::file_status status = fs::symlink_status(path, error);
+    if (fs::is_regular_file(status))
+      removable_.push_back(path.string());
+    else if (status.type() != fs::file_type::not_found)
+      add_foreign(path, fs::is_directory(status)  ? "a directory"
+                        : fs::is_symlink(status) ? "a symbolic link"
+                                                 : "not a regular file");
+  }
+
+  /// Entries of a directory; false when there is none (foreign, or gone).
+  bool list(const fs::path& path, std::vector<fs::path>& entries) {
+    std::error_code error;
+    const fs::file_status status = fs::symlink_status(path, error);
+    if (status.type() == fs::file_type::not_found) return false;
+    if (!fs::is_directory(status)) {
+      add_foreign(path, fs::is_symlink(status) ? "a symbolic link" : "not a directory");
+      return false;
+    }
+    for (fs::directory_iterator entry(path, error), end; !error && entry != end; entry.increment(error))
+      entries.push_back(entry->path());
+    if (error) throw Error(ErrorKind::kIo, "{} cannot be listed: {}", path.string(), error.message());
+    std::sort(entries.begin(), entries.end());
+    return true;
+  }
+
+  void add_numbered(const fs::path& path, std::string_view suffix) {
+    std::vector<fs::path> entries;
+    if (!list(path, entries)) return;
+    for (const fs::path& entry : entries)
+      if (is_numbered(entry.filename().string(), "", suffix))
+        add_file(entry);
+      else
+        add_foreign(entry, "unknown");
+    removable_.push_back(path.string());
+  }
+
+  /// An empty one is what an interruption leaves between making the directory and its marker.
+  void add_journal(const fs::path& path) {
+    std::vector<fs::path> entries;
+    if (!list(path, entries)) return;
+    if (!entries.empty() && !is_marked(path)) {
+      add_foreign(path, fmt::format("without tokenmill's {} file", OutputDir::kMarkerName));
+      return;
+    }
+    const fs::path marker = path / OutputDir::kMarkerName;
+    for (const fs::path& entry : entries) {
+      const std::string name = entry.filename().string();
+      if (name == "parts" || name == "scratch")
+        add_numbered(entry, ".jsonl");
+      else if (name == "ledger")
+        add_numbered(entry, ".ledger");
+      else if (name == OutputDir::kOwnerName || is_numbered(name, "row_metrics.", ".jsonl"))
+        add_file(entry);
+      else if (entry != marker)
+        add_foreign(entry, "unknown");
+    }
+    if (!entries.empty()) removable_.push_back(marker.string());  // last: an interrupted removal can be repeated
+    removable_.push_back(path.string());
+  }
+
+  static bool is_marked(const fs::path& journal) {
+    const fs::path marker = journal / OutputDir::kMarkerName;
+    std::error_code error;
+    if (!fs::is_regular_file(fs::symlink_status(marker, error))) return false;
+    if (fs::file_size(marker, error) != std::strlen(kJournalMarker) || error) return false;
+    return io::read_file(marker.string(), 1024) == kJournalMarker;
+  }
+
+  const OutputDir& directory_;
+  std::vector<std::string> removable_, foreign_;
+};
+
+/// path is, or is below, directory/result.
+bool lies_in(const std::string& directory, const std::string& result, const std::string& path) {
+  std::error_code error;
+  const fs::path relative =
+      fs::weakly_canonical(path, error).lexically_relative(fs::weakly_canonical(directory, error));
+  return !relative.empty() && *relative.begin() == result;
+}
+
+}  // namespace
+
+std::vector<std::string> removable_results(const OutputDir& directory, const std::string& own) {
+  Survey survey(directory);
+  for (const std::string& name : directory.results())
+    if (directory.path() + "/" + name != own) survey.add(name);
+  return survey.take();
+}
+
+void check_not_results(const OutputDir& directory, const std::vector<std::string>& paths) {
+  for (const std::string& result : directory.results())
+    for (const std::string& path : paths)
+      if (lies_in(directory.path(), result, path))
+        throw Error(ErrorKind::kConfig,
+                    "{} is used by this run and is among the results in {} that --restart would remove; move it, or "
+                    "choose another --output",
+                    path, directory.path());
+}
+
+void remove_paths(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    std::error_code error;
+    fs::remove(path, error);
+    if (error) throw Error(ErrorKind::kIo, "{} cannot be removed: {}", path, error.message());
+  }
+}
+
+void remove_scratch(const std::string& scratch_dir) noexcept {
+  std::error_code error;
+  std::vector<fs::path> unpacked;
+  for (fs::directory_iterator entry(scratch_dir, error), end; !error && entry != end; entry.increment(error))
+    if (is_numbered(entry->path().filename().string(), "", ".jsonl")) unpacked.push_back(entry->path());
+  for (const fs::path& path : unpacked) fs::remove(path, error);
+  fs::remove(scratch_dir, error);
+}
+
+}  // namespace tokenmill::jobs

@@ -1,0 +1,27 @@
+#pragma once
+#include <string>
+#include <vector>
+
+#include "jobs/output_dir.h"
+
+namespace tokenmill::jobs {
+
+/// Content of the file that makes a directory a journal of tokenmill's (OutputDir::kMarkerName).
+inline constexpr const char* kJournalMarker = "tokenmill journal 1\n";
+
+/// What --restart may remove from an output directory: every path of a regular file or directory that tokenmill wrote,
+/// contents before the directory that holds them, so that each can be unlinked alone. The staged journal `own` is left
+/// out (empty: none). Throws Error(kConfig) naming what has one of tokenmill's names but is not tokenmill's: another
+/// kind of file, a symbolic link, a journal without its marker, unknown names in a journal.
+std::vector<std::string> removable_results(const OutputDir& directory, const std::string& own);
+
+/// Throws Error(kConfig) when one of `paths` (inputs, the model, the job file, ...) is, or lies in, one of the results.
+void check_not_results(const OutputDir& directory, const std::vector<std::string>& paths);
+
+/// Unlinks each, never what a link points to. One that is gone is fine. Throws Error(kIo).
+void remove_paths(const std::vector<std::string>& paths);
+
+/// Removes the unpacked inputs in a scratch directory and the directory itself. Never fails; unknown files stay.
+void remove_scratch(const std::string& scratch_dir) noexcept;
+
+}  // namespace tokenmill::jobs
