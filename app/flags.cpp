@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "app/job_file.h"
@@ -43,6 +44,14 @@ std::string as_typed(std::string value) {
   return value;
 }
 
+/// A word behind a switch that is its value, right or wrong: neither an option nor a job file.
+bool is_switch_value(const std::string& word) {
+  if (word == "true" || word == "false") return true;
+  std::error_code ignored;
+  return !word.starts_with('-') && !word.ends_with(".yaml") && !word.ends_with(".yml") &&
+         word.find('/') == word.npos && !std::filesystem::exists(word, ignored);
+}
+
 /// Gives every argument the one form CLI11 is told about: --name=value for switches, long names, dashes.
 std::vector<std::string> rewritten(const std::vector<std::string>& arguments) {
   std::vector<std::string> out;
@@ -64,10 +73,13 @@ std::vector<std::string> rewritten(const std::vector<std::string>& arguments) {
       const OptionSpec* spec = find_option(option);
       return spec != nullptr && spec->shape == OptionShape::kSwitch;
     };
+    const bool has_value = i + 1 < arguments.size() && is_switch_value(arguments[i + 1]);
     if (rest.empty() && name.starts_with("--no-") && is_switch(name.substr(5))) {
+      if (has_value)
+        throw Error(ErrorKind::kConfig, "{0} takes no value, and {1} is given; write {0} alone or --{2}=true", name,
+                    arguments[i + 1], name.substr(5));
       out.push_back("--" + name.substr(5) + "=false");
     } else if (rest.empty() && is_switch(name.substr(2))) {
-      const bool has_value = i + 1 < arguments.size() && (arguments[i + 1] == "true" || arguments[i + 1] == "false");
       out.push_back(name + "=" + (has_value ? arguments[++i] : "true"));
     } else {
       out.push_back(name + rest);

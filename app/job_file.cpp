@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 
 #include "app/option_table.h"
@@ -81,6 +82,11 @@ std::vector<Setting> parse_job_file(std::string_view text, const std::string& pa
 }
 
 std::vector<Setting> read_job_file(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored))
+    throw Error(ErrorKind::kConfig, "the job file {}: no such file", path);
+  if (std::filesystem::is_directory(path, ignored))
+    throw Error(ErrorKind::kConfig, "the job file {} is a directory; it must be a file", path);
   return parse_job_file(io::read_file(path, kMaxJobFileBytes), path);
 }
 

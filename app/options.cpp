@@ -80,6 +80,10 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
   if (is_job) need(!options.output.empty(), "output");
   if (!options.model.empty() && !exists(options.model))
     throw Error(ErrorKind::kConfig, "--model {}: no such file or directory", options.model);
+  if (!options.chat_template.empty() && !exists(options.chat_template))
+    throw Error(ErrorKind::kConfig, "--chat-template {}: no such file", options.chat_template);
+  if (is_directory(options.chat_template))
+    throw Error(ErrorKind::kConfig, "--chat-template {} is a directory; it must be a file", options.chat_template);
   if (is_job) expand_input(options);
   if (is_job && exists(options.output) && !is_directory(options.output))
     throw Error(ErrorKind::kConfig, "--output {} is a file; it must be a directory", options.output);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "app/agreement.h"
@@ -61,6 +62,28 @@ std::vector<std::string> files_in_use(const RunOptions& options) {
   std::vector<std::string> paths = {options.model, options.job_file, options.chat_template};
   std::erase(paths, "");
   return paths;
+}
+
+/// What rows take over unless they say otherwise must be valid: it would be an error in every row.
+void check_defaults(const RunOptions& options, const Replica& replica) {
+  const int64_t vocab_size = replica.model->config().vocab_size;
+  for (const int32_t id : replica.checkpoint->eos_token_ids())
+    if (id < 0 || id >= vocab_size)
+      throw Error(ErrorKind::kConfig,
+                  "the model's eos_token_id is {}; it must be between 0 and {}, the last id of the vocabulary: correct "
+                  "its generation_config.json or config.json",
+                  id, vocab_size - 1);
+  SamplingParams job, both;
+  rows::apply(options.sampling, job);
+  if (const std::optional<FieldError> wrong = check(job, vocab_size)) {
+    std::string name = wrong->field;
+    std::replace(name.begin(), name.end(), '_', '-');
+    throw Error(ErrorKind::kConfig, "--{}: {}", name, wrong->message);
+  }
+  rows::apply(rows::merged(options.sampling, model_defaults(options, *replica.checkpoint)), both);
+  if (const std::optional<FieldError> wrong = check(both, vocab_size))
+    throw Error(ErrorKind::kConfig, "the model's generation_config.json: {}; --generation-config none leaves the file out",
+                wrong->message);
 }
 
 void refuse_old_results(const RunOptions& options, const parallel::Comm& world) {
@@ -139,7 +162,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const std::unique_ptr<Replica> replica =
       parallel::agree_on(world, [&] { return build_replica(options, ranks.share); });
   const JobFacts facts = parallel::agree_on(world, [&] {
-    model_defaults(options, *replica->checkpoint);
+    check_defaults(options, *replica);
     return job_facts(options, *replica);
   });
   agree_on_facts(facts, world);

@@ -115,6 +115,16 @@ TEST_CASE("a switch does not swallow the job file behind it") {
   CHECK(o.seed == 6);  // flags win
 }
 
+TEST_CASE("a word behind a switch that is no job file must be its value; files that users name must exist") {
+  CHECK(error_of({"run", "--ignore-eos", "yes"}) == "--ignore-eos is yes; it must be true or false");
+  CHECK(error_of({"run", "--deterministic", "maybe"}) == "--deterministic is maybe; it must be true or false");
+  CHECK(error_of({"run", "--no-ignore-eos", "true"}) ==
+        "--no-ignore-eos takes no value, and true is given; write --no-ignore-eos alone or --ignore-eos=true");
+  TemporaryDirectory dir;
+  CHECK(error_of({"run", dir.path + "/none.yaml"}) == "the job file " + dir.path + "/none.yaml: no such file");
+  CHECK(error_of({"run", dir.path}) == "the job file " + dir.path + " is a directory; it must be a file");
+}
+
 TEST_CASE("vLLM's short flags are taken in their long form") {
   CHECK(options_of({"run", "-dp", "2"}).data_parallel_size == 2);
   CHECK(error_of({"run", "-tp", "2"}) ==
