@@ -20,7 +20,8 @@ io::JsonValue* find_member(io::JsonValue& object, std::string_view name) {
 
 std::optional<ChatFault> check_objects(const io::JsonValue& list, const char* field) {
   if (list.is_null()) return std::nullopt;
-  if (!list.is_array()) return ChatFault{field, fmt::format("is of type {}; it must be a list of objects", list.kind_name())};
+  if (!list.is_array())
+    return ChatFault{field, fmt::format("is of type {}; it must be a list of objects", list.kind_name())};
   for (size_t i = 0; i < list.items().size(); ++i)
     if (!list.items()[i].is_object())
       return ChatFault{fmt::format("{}[{}]", field, i),
@@ -32,13 +33,13 @@ std::optional<ChatFault> check_parts(const io::JsonValue& parts, const std::stri
   for (size_t i = 0; i < parts.items().size(); ++i) {
     const io::JsonValue& part = parts.items()[i];
     const std::string place = fmt::format("{}[{}]", field, i);
-    if (!part.is_object()) return ChatFault{place, fmt::format("is of type {}; it must be an object", part.kind_name())};
+    if (!part.is_object())
+      return ChatFault{place, fmt::format("is of type {}; it must be an object", part.kind_name())};
     const io::JsonValue* type = part.find("type");
     if (type == nullptr || !type->is_string())
       return ChatFault{place + ".type", "is missing or not a string; only \"text\" parts are supported"};
     if (type->as_string() != "text")
-      return ChatFault{place + ".type",
-                       fmt::format("is \"{}\"; only \"text\" parts are supported", type->as_string())};
+      return ChatFault{place + ".type", fmt::format("is \"{}\"; only \"text\" parts are supported", type->as_string())};
     const io::JsonValue* text = part.find("text");
     if (text == nullptr || !text->is_string()) return ChatFault{place + ".text", "is missing or not a string"};
   }
@@ -57,8 +58,8 @@ std::string join_parts(const io::JsonValue& parts) {
 std::optional<ChatFault> prepare_content(io::JsonValue& content, const std::string& field, ContentFormat format) {
   if (content.is_string() || content.is_null()) return std::nullopt;
   if (!content.is_array())
-    return ChatFault{field,
-                     fmt::format("is of type {}; it must be a string, null or a list of text parts", content.kind_name())};
+    return ChatFault{
+        field, fmt::format("is of type {}; it must be a string, null or a list of text parts", content.kind_name())};
   if (auto fault = check_parts(content, field)) return fault;
   if (format == ContentFormat::kString) content = io::JsonValue::string(join_parts(content));
   return std::nullopt;
@@ -77,11 +78,13 @@ std::optional<ChatFault> prepare_tool_calls(io::JsonValue& message, const std::s
     io::JsonValue* function = call.is_object() ? find_member(call, "function") : nullptr;
     if (function == nullptr || !function->is_object()) continue;
     io::JsonValue* arguments = find_member(*function, "arguments");
-    const bool empty = arguments == nullptr || arguments->is_null() ||
-                       (arguments->is_string() && arguments->as_string().empty());
+    const bool empty =
+        arguments == nullptr || arguments->is_null() || (arguments->is_string() && arguments->as_string().empty());
     if (empty) {
-      if (arguments == nullptr) function->members().emplace_back("arguments", io::JsonValue::object());
-      else *arguments = io::JsonValue::object();
+      if (arguments == nullptr)
+        function->members().emplace_back("arguments", io::JsonValue::object());
+      else
+        *arguments = io::JsonValue::object();
       continue;
     }
     if (!arguments->is_string()) continue;
@@ -99,7 +102,8 @@ std::optional<ChatFault> prepare_tool_calls(io::JsonValue& message, const std::s
 
 std::optional<ChatFault> check_request(const ChatRequest& request) {
   if (!request.messages.is_array())
-    return ChatFault{"messages", fmt::format("is of type {}; it must be a list of objects", request.messages.kind_name())};
+    return ChatFault{"messages",
+                     fmt::format("is of type {}; it must be a list of objects", request.messages.kind_name())};
   if (request.messages.items().empty()) return ChatFault{"messages", "is empty; give at least one message"};
   if (auto fault = check_objects(request.messages, "messages")) return fault;
   if (auto fault = check_objects(request.tools, "tools")) return fault;

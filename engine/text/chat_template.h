@@ -45,8 +45,8 @@ ContentFormat detect_content_format(const jinja::TemplateNode& root);
 /// templates expect an object there. An empty tool_calls list is left out.
 class ChatTemplate {
  public:
-  /// special_tokens: variables such as bos_token and eos_token. Throws Error(kConfig) naming the construct, the template
-  /// and the line when the template is not understood.
+  /// special_tokens: variables such as bos_token and eos_token. Throws Error(kConfig) naming the construct, the
+  /// template and the line when the template is not understood.
   static ChatTemplate load(std::string_view source, std::string name,
                            std::vector<std::pair<std::string, std::string>> special_tokens);
 

@@ -8,8 +8,8 @@
 
 #include "io/json.h"
 
-/// The template language of checkpoints: Jinja as Hugging Face's chat templates set it up (trim_blocks, lstrip_blocks, no
-/// HTML escaping, immutable sandbox, loop controls, generation blocks). README.md lists what is understood.
+/// The template language of checkpoints: Jinja as Hugging Face's chat templates set it up (trim_blocks, lstrip_blocks,
+/// no HTML escaping, immutable sandbox, loop controls, generation blocks). README.md lists what is understood.
 namespace tokenmill::jinja {
 
 struct TemplateNode;
@@ -30,7 +30,7 @@ CivilTime parse_civil_time(std::string_view text);
 /// What one rendering may use; a template that needs more ends with an error. Memory stays below a few times
 /// max_work * 8 bytes.
 struct RenderLimits {
-  int64_t max_work = 50'000'000;             ///< nodes evaluated plus bytes of text and lists made / 8
+  int64_t max_work = 50'000'000;                 ///< nodes evaluated plus bytes of text and lists made / 8
   int64_t max_output_bytes = int64_t{64} << 20;  ///< of the prompt, and of any captured block
 };
 
@@ -49,8 +49,8 @@ class Template {
   /// construct, the template and the line for anything that is not understood.
   static Template parse(std::string_view source, std::string name);
 
-  /// Renders with these variables; of a repeated name the last one counts. Errors of the template or its input come back
-  /// as a value: they cost one row.
+  /// Renders with these variables; of a repeated name the last one counts. Errors of the template or its input come
+  /// back as a value: they cost one row.
   RenderResult render(const Variables& variables, const CivilTime& now, const RenderLimits& limits = {}) const;
 
   const std::string& name() const { return name_; }

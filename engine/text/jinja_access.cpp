@@ -65,8 +65,7 @@ std::optional<Value> python_item(Runtime& runtime, const Value& object, const Va
     if (index < 0) index += length;
     if (index < 0 || index >= length) return std::nullopt;
     const std::string& text = object.text();
-    if (length == static_cast<int64_t>(text.size()))
-      return runtime.string(text.substr(static_cast<size_t>(index), 1));
+    if (length == static_cast<int64_t>(text.size())) return runtime.string(text.substr(static_cast<size_t>(index), 1));
     runtime.charge_bytes(text.size());
     const size_t begin = byte_offset(text, index);
     size_t end = begin;

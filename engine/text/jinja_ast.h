@@ -165,8 +165,8 @@ struct TestExpr : Expr {
 /// What can stand left of "=": a name, namespace.attribute, or a tuple of them.
 struct Target {
   std::string name;
-  std::string attribute;       ///< not empty: name.attribute
-  std::vector<Target> items;   ///< is_tuple
+  std::string attribute;      ///< not empty: name.attribute
+  std::vector<Target> items;  ///< is_tuple
   bool is_tuple = false;
   int line = 0;
 };

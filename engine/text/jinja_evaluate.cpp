@@ -175,7 +175,8 @@ Arguments Interpreter::arguments(const ArgumentsExpr& expr) {
     for (Value& value : to_vector(runtime_, evaluate(*expr.star))) out.positional.push_back(std::move(value));
   if (expr.star_star != nullptr) {
     const Value mapping = evaluate(*expr.star_star);
-    if (!mapping.is_dict()) throw RenderError(fmt::format("argument after ** must be a dict, not {}", mapping.type_name()));
+    if (!mapping.is_dict())
+      throw RenderError(fmt::format("argument after ** must be a dict, not {}", mapping.type_name()));
     for (const auto& [key, value] : mapping.get<DictObject>().entries) {
       if (!key.is_string()) throw RenderError("keywords must be strings");
       for (const auto& [name, argument] : expr.named)

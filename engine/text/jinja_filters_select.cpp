@@ -70,8 +70,7 @@ Value filter_sum(Runtime& runtime, const Value& input, const Arguments& argument
   const std::vector<Value> path = attribute_path(runtime, bound[0]);
   Iterator iterator(runtime, input);
   Value item;
-  while (iterator.next(item))
-    total = apply_binary(runtime, BinaryOperator::kAdd, total, follow(runtime, item, path));
+  while (iterator.next(item)) total = apply_binary(runtime, BinaryOperator::kAdd, total, follow(runtime, item, path));
   return total;
 }
 
@@ -176,24 +175,26 @@ Arguments rest_of(const Arguments& arguments, size_t used) {
 }
 
 const std::string& name_argument(const Arguments& arguments, size_t position, const char* what) {
-  if (!arguments.positional[position].is_string()) throw RenderError(fmt::format("the name of a {} must be a string", what));
+  if (!arguments.positional[position].is_string())
+    throw RenderError(fmt::format("the name of a {} must be a string", what));
   return arguments.positional[position].text();
 }
 
 Value filter_map(Runtime& runtime, const Value& input, const Arguments& arguments) {
   if (!is_iterable(input)) throw RenderError(fmt::format("'{}' object is not iterable", input.type_name()));
-  const bool by_attribute = arguments.positional.empty() && std::any_of(arguments.named.begin(), arguments.named.end(),
-                                                                        [](const auto& n) { return n.first == "attribute"; });
+  const bool by_attribute =
+      arguments.positional.empty() &&
+      std::any_of(arguments.named.begin(), arguments.named.end(), [](const auto& n) { return n.first == "attribute"; });
   if (by_attribute) {
     const Bound bound(arguments, "map", {"attribute", "default"});
     auto iterator = std::make_shared<Iterator>(runtime, input);
-    return runtime.generator(input, [&runtime, iterator, path = attribute_path(runtime, bound[0]),
-                                     otherwise = given(bound, 1)](Value& out) {
-      Value item;
-      if (!iterator->next(item)) return false;
-      out = follow(runtime, std::move(item), path, otherwise);
-      return true;
-    });
+    return runtime.generator(
+        input, [&runtime, iterator, path = attribute_path(runtime, bound[0]), otherwise = given(bound, 1)](Value& out) {
+          Value item;
+          if (!iterator->next(item)) return false;
+          out = follow(runtime, std::move(item), path, otherwise);
+          return true;
+        });
   }
   if (arguments.positional.empty()) throw RenderError("map requires a filter argument");
   const std::string& name = name_argument(arguments, 0, "filter");

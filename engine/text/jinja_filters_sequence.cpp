@@ -152,9 +152,9 @@ Value filter_dictsort(Runtime& runtime, const Value& input, const Arguments& arg
 }
 
 constexpr FilterEntry kFilters[] = {
-    {"batch", filter_batch},   {"count", filter_length},   {"d", filter_default},       {"default", filter_default},
-    {"first", filter_first},   {"items", filter_items},    {"last", filter_last},       {"length", filter_length},
-    {"list", filter_list},     {"reverse", filter_reverse}, {"slice", filter_slice},    {"dictsort", filter_dictsort},
+    {"batch", filter_batch}, {"count", filter_length},    {"d", filter_default},   {"default", filter_default},
+    {"first", filter_first}, {"items", filter_items},     {"last", filter_last},   {"length", filter_length},
+    {"list", filter_list},   {"reverse", filter_reverse}, {"slice", filter_slice}, {"dictsort", filter_dictsort},
 };
 
 }  // namespace

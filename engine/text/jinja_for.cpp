@@ -8,8 +8,8 @@ Interpreter::Flow Interpreter::execute_for(const ForStatement& statement) {
   return run_loop(statement, evaluate(*statement.iterable), 0);
 }
 
-// Items of the loop one by one, those that the loop's own test drops left out. The test sees the loop's target in a scope
-// of its own below `outer`.
+// Items of the loop one by one, those that the loop's own test drops left out. The test sees the loop's target in a
+// scope of its own below `outer`.
 std::function<bool(Value&)> Interpreter::loop_source(const ForStatement& statement, const Value& iterable, Scope* outer,
                                                      LoopObject& loop) {
   auto iterator = std::make_shared<Iterator>(runtime_, iterable);

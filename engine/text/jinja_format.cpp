@@ -39,7 +39,9 @@ std::string digits_of(uint64_t value, int base, bool upper) {
   return upper ? to_upper(out) : out;
 }
 
-uint64_t magnitude(int64_t value) { return value < 0 ? ~static_cast<uint64_t>(value) + 1 : static_cast<uint64_t>(value); }
+uint64_t magnitude(int64_t value) {
+  return value < 0 ? ~static_cast<uint64_t>(value) + 1 : static_cast<uint64_t>(value);
+}
 
 std::string float_digits(double value, char type, int64_t precision, bool alternate) {
   if (precision > kMaxPrecision)
@@ -102,7 +104,9 @@ class PercentFormatter {
   }
 
  private:
-  bool is_list_like() const { return next_ == 0 && (arguments_.is(ValueKind::kList) || arguments_.is(ValueKind::kRange)); }
+  bool is_list_like() const {
+    return next_ == 0 && (arguments_.is(ValueKind::kList) || arguments_.is(ValueKind::kRange));
+  }
 
   char peek() const {
     if (at_ >= format_.size()) throw RenderError("incomplete format");
@@ -238,7 +242,8 @@ class PercentFormatter {
     if (value.is_string() && value.length() == 1) return value.text();
     if (!value.is_integral()) throw RenderError("%c requires int or char");
     const int64_t code = value.as_int();
-    if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) throw RenderError("%c arg not in range(0x110000)");
+    if (code < 0 || code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff))
+      throw RenderError("%c arg not in range(0x110000)");
     std::string out;
     append_code_point(out, static_cast<char32_t>(code));
     return out;

@@ -138,8 +138,7 @@ std::string format_value(Runtime& runtime, const Value& value, const std::string
     return pad(runtime, text, spec.width, alignment, spec.fill);
   }
   if (value.is_string() || value.is_number())
-    throw RenderError(
-        fmt::format("Unknown format code '{}' for object of type '{}'", spec.type, value.type_name()));
+    throw RenderError(fmt::format("Unknown format code '{}' for object of type '{}'", spec.type, value.type_name()));
   throw RenderError(fmt::format("unsupported format string passed to {}.__format__", value.type_name()));
 }
 

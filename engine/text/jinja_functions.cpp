@@ -1,9 +1,9 @@
 // The functions every template sees.
 #include <fmt/format.h>
+#include <locale.h>
 
 #include <clocale>
 #include <ctime>
-#include <locale.h>
 
 #include "engine/text/jinja_runtime.h"
 
@@ -44,7 +44,8 @@ std::vector<std::pair<Value, Value>> dict_entries(Runtime& runtime, const Argume
       for (const Value& pair : to_vector(runtime, source)) {
         std::vector<Value> both = to_vector(runtime, pair);
         if (both.size() != 2)
-          throw RenderError(fmt::format("dictionary update sequence element has length {}; 2 is required", both.size()));
+          throw RenderError(
+              fmt::format("dictionary update sequence element has length {}; 2 is required", both.size()));
         entries.emplace_back(std::move(both[0]), std::move(both[1]));
       }
     }

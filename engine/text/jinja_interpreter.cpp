@@ -10,13 +10,13 @@ namespace tokenmill::jinja {
 
 Interpreter::Interpreter(Runtime& runtime, const Variables& variables) : runtime_(runtime) {
   globals_ = make_globals(runtime);
-  for (const auto& [name, value] : variables) {
-    const auto same = [&](const auto& global) { return global.first == name; };
+  for (const auto& variable : variables) {
+    const auto same = [&](const auto& global) { return global.first == variable.first; };
     const auto found = std::find_if(globals_.begin(), globals_.end(), same);
     if (found != globals_.end())
-      found->second = runtime.from_json(value);
+      found->second = runtime.from_json(variable.second);
     else
-      globals_.emplace_back(name, runtime.from_json(value));
+      globals_.emplace_back(variable.first, runtime.from_json(variable.second));
   }
   scope_ = open_scope(nullptr);
 }
@@ -198,8 +198,7 @@ void Interpreter::assign(const Target& target, const Value& value) {
     throw RenderError(fmt::format("cannot unpack non-iterable {} object", value.type_name()));
   const std::vector<Value> items = to_vector(runtime_, value);
   if (items.size() != target.items.size())
-    throw RenderError(
-        fmt::format("cannot unpack {} values into {} variables", items.size(), target.items.size()));
+    throw RenderError(fmt::format("cannot unpack {} values into {} variables", items.size(), target.items.size()));
   for (size_t i = 0; i < items.size(); ++i) assign(target.items[i], items[i]);
 }
 

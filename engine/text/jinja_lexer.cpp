@@ -272,9 +272,9 @@ class Lexer {
   // Digits with single underscores between them; 0 when there is none.
   size_t digits(size_t position) const {
     const size_t begin = position;
-    while (position < source_.size() &&
-           (is_digit_char(source_[position]) || (position > begin && source_[position] == '_' &&
-                                                 position + 1 < source_.size() && is_digit_char(source_[position + 1]))))
+    while (position < source_.size() && (is_digit_char(source_[position]) ||
+                                         (position > begin && source_[position] == '_' &&
+                                          position + 1 < source_.size() && is_digit_char(source_[position + 1]))))
       ++position;
     return position - begin;
   }
@@ -327,9 +327,9 @@ class Lexer {
     size_t end = begin;
     // A decimal that starts with 0 is zeros only, as in Python.
     const int top = base == 10 && source_[begin] == '0' ? 1 : base;
-    while (end < source_.size() && (digit_value(source_[end]) < top ||
-                                    (source_[end] == '_' && end + 1 < source_.size() &&
-                                     digit_value(source_[end + 1]) < top)))
+    while (end < source_.size() &&
+           (digit_value(source_[end]) < top ||
+            (source_[end] == '_' && end + 1 < source_.size() && digit_value(source_[end + 1]) < top)))
       ++end;
     text = source_.substr(begin, end - begin);
     std::erase(text, '_');

@@ -34,9 +34,9 @@ std::string describe(const Token& token);
 /// Throws Error(kConfig) "NAME:LINE: text".
 [[noreturn]] void fail_parse(const std::string& name, int line, const std::string& text);
 
-/// Splits a template into tokens as jinja2 does with trim_blocks and lstrip_blocks: the first newline after a block tag or
-/// comment goes, white space between the start of a line and a block tag or comment goes, "-" strips all white space on its
-/// side, "+" keeps it. Newlines become "\n"; one newline at the end of the template goes. Throws Error(kConfig).
+/// Splits a template into tokens as jinja2 does with trim_blocks and lstrip_blocks: the first newline after a block tag
+/// or comment goes, white space between the start of a line and a block tag or comment goes, "-" strips all white space
+/// on its side, "+" keeps it. Newlines become "\n"; one newline at the end of the template goes. Throws Error(kConfig).
 std::vector<Token> tokenize(std::string_view source, const std::string& name);
 
 }  // namespace tokenmill::jinja

@@ -7,12 +7,12 @@
 
 namespace tokenmill::jinja {
 
-/// `loop` inside a for: where it stands, looking one item ahead at most, as Jinja does (a loop's filter and a generator run
-/// interleaved with the body).
+/// `loop` inside a for: where it stands, looking one item ahead at most, as Jinja does (a loop's filter and a generator
+/// run interleaved with the body).
 struct LoopObject : Object {
-  std::function<bool(Value&)> pull;                          ///< the next item that passes the loop's filter
-  std::function<Value(Runtime&, Arguments&)> recurse;        ///< loop(items) of a recursive loop; empty otherwise
-  std::optional<int64_t> length;                             ///< known up front, or counted by asking for it
+  std::function<bool(Value&)> pull;                    ///< the next item that passes the loop's filter
+  std::function<Value(Runtime&, Arguments&)> recurse;  ///< loop(items) of a recursive loop; empty otherwise
+  std::optional<int64_t> length;                       ///< known up front, or counted by asking for it
   int64_t index0 = -1;
   int64_t depth0 = 0;
   std::optional<Value> after;

@@ -16,8 +16,7 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
 }
 
 Value unsafe(const Value& object, std::string_view name) {
-  return Value::undefined(
-      fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, object.type_name()));
+  return Value::undefined(fmt::format("access to attribute '{}' of '{}' object is unsafe.", name, object.type_name()));
 }
 
 Value view(Runtime& runtime, const DictObject& dict, ValueKind kind) {

@@ -1,11 +1,12 @@
 // Methods of strings: cutting, finding, replacing, case.
+#include "engine/text/jinja_methods_string.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <span>
 
-#include "engine/text/jinja_methods_string.h"
 #include "engine/text/jinja_unicode.h"
 
 namespace tokenmill::jinja {
@@ -107,7 +108,8 @@ Value method_split(Runtime& runtime, const Value& self, const Arguments& argumen
     return runtime.list(from_right ? rsplit_space(runtime, text, limit) : split_space(runtime, text, limit));
   const std::string& separator = bound.text(0);
   if (separator.empty()) throw RenderError("empty separator");
-  const auto places = from_right ? rfind_all(runtime, text, separator, limit) : find_all(runtime, text, separator, limit);
+  const auto places =
+      from_right ? rfind_all(runtime, text, separator, limit) : find_all(runtime, text, separator, limit);
   std::vector<Value> pieces;
   size_t begin = 0;
   for (const size_t place : places) {
@@ -128,8 +130,8 @@ Value method_partition(Runtime& runtime, const Value& self, const Arguments& arg
   const Value empty = runtime.string("");
   if (place == std::string::npos)
     return from_right ? runtime.tuple({empty, empty, self}) : runtime.tuple({self, empty, empty});
-  return runtime.tuple({runtime.string(text.substr(0, place)), *bound[0],
-                        runtime.string(text.substr(place + separator.size()))});
+  return runtime.tuple(
+      {runtime.string(text.substr(0, place)), *bound[0], runtime.string(text.substr(place + separator.size()))});
 }
 
 bool is_line_break(char32_t c) {
@@ -316,7 +318,9 @@ Value find_string_method(Runtime& runtime, const Value& object, const std::strin
       if (entry.name == name)
         return runtime.callable(
             "str." + name,
-            [object, method = entry.method](Runtime& rt, Arguments& arguments) { return method(rt, object, arguments); },
+            [object, method = entry.method](Runtime& rt, Arguments& arguments) {
+              return method(rt, object, arguments);
+            },
             object);
   if (is_missing_string_method(name))
     return Value::undefined(fmt::format("method '{}' of strings is not supported", name));

@@ -100,7 +100,8 @@ Value round_integer(int64_t value, int64_t precision) {
   const bool up = rest > unit - rest || (rest == unit - rest && quotient % 2 != 0);
   if (up) quotient += value < 0 ? -1 : 1;
   int64_t result = 0;
-  if (__builtin_mul_overflow(quotient, unit, &result)) throw RenderError("integer overflow (integers here have 64 bits)");
+  if (__builtin_mul_overflow(quotient, unit, &result))
+    throw RenderError("integer overflow (integers here have 64 bits)");
   return Value::integer(result);
 }
 

@@ -35,8 +35,7 @@ bool Parser::skip_name(std::string_view text) {
 }
 
 void Parser::expect_operator(std::string_view text) {
-  if (!skip_operator(text))
-    fail(current().line, fmt::format("expected '{}', found {}", text, describe(current())));
+  if (!skip_operator(text)) fail(current().line, fmt::format("expected '{}', found {}", text, describe(current())));
 }
 
 void Parser::expect_name(std::string_view text) {
@@ -76,8 +75,7 @@ Body Parser::parse_body(std::string_view tag, int line, std::initializer_list<st
     body.push_back(parse_statement());
     expect_block_end();
   }
-  if (ends.size() > 0)
-    fail(current().line, fmt::format("'{}' of line {} has no '{}'", tag, line, *(ends.end() - 1)));
+  if (ends.size() > 0) fail(current().line, fmt::format("'{}' of line {} has no '{}'", tag, line, *(ends.end() - 1)));
   return body;
 }
 

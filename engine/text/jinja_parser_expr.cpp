@@ -1,5 +1,5 @@
-// Expressions. Precedence from loose to tight: if-else, or, and, not, comparisons, + -, ~, * / // %, **, unary, postfix,
-// filters and tests (jinja2 binds "~" tighter than "+").
+// Expressions. Precedence from loose to tight: if-else, or, and, not, comparisons, + -, ~, * / // %, **, unary,
+// postfix, filters and tests (jinja2 binds "~" tighter than "+").
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +12,8 @@ void Parser::deepen(Expr& node, const Expr* child) const {
   if (child == nullptr) return;
   node.depth = std::max(node.depth, child->depth + 1);
   if (node.depth > kMaxExprDepth)
-    fail(node.line, fmt::format("an expression has more than {} levels; use {{% set %}} for parts of it", kMaxExprDepth));
+    fail(node.line,
+         fmt::format("an expression has more than {} levels; use {{% set %}} for parts of it", kMaxExprDepth));
 }
 
 void Parser::deepen(Expr& node, const ArgumentsExpr& arguments) const {
@@ -47,8 +48,7 @@ ExprPtr Parser::parse_tuple(bool with_conditional, std::string_view end_name, bo
   }
   if (!is_tuple) {
     if (!items.empty()) return std::move(items[0]);
-    if (!in_parentheses)
-      fail(current().line, fmt::format("expected an expression, found {}", describe(current())));
+    if (!in_parentheses) fail(current().line, fmt::format("expected an expression, found {}", describe(current())));
   }
   auto tuple = std::make_unique<SequenceExpr>(line, true);
   tuple->items = std::move(items);
@@ -107,7 +107,7 @@ ExprPtr Parser::parse_not() {
 
 ExprPtr Parser::parse_compare() {
   constexpr std::pair<std::string_view, CompareOperator> kOperators[] = {
-      {"==", CompareOperator::kEqual}, {"!=", CompareOperator::kNotEqual},  {"<", CompareOperator::kLess},
+      {"==", CompareOperator::kEqual},  {"!=", CompareOperator::kNotEqual},  {"<", CompareOperator::kLess},
       {">", CompareOperator::kGreater}, {"<=", CompareOperator::kLessEqual}, {">=", CompareOperator::kGreaterEqual}};
   const int line = current().line;
   ExprPtr first = parse_sum();
@@ -204,8 +204,7 @@ ExprPtr Parser::parse_unary(bool with_filter) {
 ExprPtr Parser::parse_name() {
   Token token = take();
   const std::string& text = token.text;
-  if (text == "none" || text == "None")
-    return std::make_unique<ConstantExpr>(token.line, ConstantExpr::Type::kNone);
+  if (text == "none" || text == "None") return std::make_unique<ConstantExpr>(token.line, ConstantExpr::Type::kNone);
   if (text == "true" || text == "True" || text == "false" || text == "False") {
     auto node = std::make_unique<ConstantExpr>(token.line, ConstantExpr::Type::kBool);
     node->boolean = text == "true" || text == "True";

@@ -122,13 +122,14 @@ Bound::Bound(const Arguments& arguments, std::string_view function, std::initial
     throw RenderError(fmt::format("{}() takes at most {} arguments ({} given)", function, parameters_.size(),
                                   arguments.positional.size()));
   for (size_t i = 0; i < arguments.positional.size(); ++i) values_[i] = &arguments.positional[i];
-  for (const auto& [name, value] : arguments.named) {
+  for (const auto& argument : arguments.named) {
+    const std::string& name = argument.first;
     const auto found = std::find_if(parameters_.begin(), parameters_.end(), [&](const char* p) { return name == p; });
     if (found == parameters_.end())
       throw RenderError(fmt::format("{}() got an unexpected keyword argument '{}'", function, name));
     const Value*& slot = values_[static_cast<size_t>(found - parameters_.begin())];
     if (slot != nullptr) throw RenderError(fmt::format("{}() got multiple values for argument '{}'", function, name));
-    slot = &value;
+    slot = &argument.second;
   }
   for (size_t i = 0; i < num_required; ++i)
     if (values_[i] == nullptr)

@@ -115,8 +115,8 @@ Value get_slice(Runtime& runtime, const Value& object, const Value* start, const
 bool contains(Runtime& runtime, const Value& container, const Value& item);
 int64_t length_of(const Value& value);
 
-/// A method of a string, dict, list, tuple or cycler bound to it; none when the type has no such attribute. A method that
-/// would change a dict or list is an undefined value that says so (the sandbox is immutable).
+/// A method of a string, dict, list, tuple or cycler bound to it; none when the type has no such attribute. A method
+/// that would change a dict or list is an undefined value that says so (the sandbox is immutable).
 Value find_method(Runtime& runtime, const Value& object, const std::string& name);
 Value find_string_method(Runtime& runtime, const Value& object, const std::string& name);
 /// True for a method of Python's str that is not offered here.

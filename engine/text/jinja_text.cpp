@@ -189,14 +189,14 @@ void append_json_text(std::string& out, std::string_view text, bool ensure_ascii
     } else if (c < 0x20) {
       constexpr std::string_view kShort = "\b\f\n\r\t";
       const size_t found = kShort.find(static_cast<char>(c));
-      out += found == std::string_view::npos ? fmt::format("\\u{:04x}", number)
-                                             : std::string("\\") + "bfnrt"[found];
+      out += found == std::string_view::npos ? fmt::format("\\u{:04x}", number) : std::string("\\") + "bfnrt"[found];
     } else if (!ensure_ascii || c < 0x80) {
       out.append(text.substr(begin, at - begin));
     } else if (c < 0x10000) {
       out += fmt::format("\\u{:04x}", number);
     } else {
-      out += fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((number - 0x10000) >> 10), 0xdc00 + ((number - 0x10000) & 0x3ff));
+      out +=
+          fmt::format("\\u{:04x}\\u{:04x}", 0xd800 + ((number - 0x10000) >> 10), 0xdc00 + ((number - 0x10000) & 0x3ff));
     }
   }
   out += '"';

@@ -3,8 +3,10 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
+#include <span>
 
 #include "engine/text/jinja_case_table.h"
 
@@ -12,6 +14,16 @@ namespace tokenmill::jinja {
 namespace {
 
 utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+
+struct Range {
+  char32_t first, last;
+};
+
+// What a class holds beyond a general category.
+bool in_ranges(std::span<const Range> ranges, char32_t c) {
+  return std::any_of(ranges.begin(), ranges.end(),
+                     [c](const Range& range) { return c >= range.first && c <= range.last; });
+}
 
 const LongCase* long_case(char32_t c) {
   const auto* found = std::lower_bound(std::begin(kLongCases), std::end(kLongCases), c,
@@ -45,8 +57,8 @@ bool is_case_ignorable(char32_t c) {
     case UTF8PROC_CATEGORY_SK:
       return true;
     default:
-      return c == '\'' || c == '.' || c == ':' || c == 0xb7 || c == 0x387 || c == 0x2018 || c == 0x2019 || c == 0x2024 ||
-             c == 0x2027;
+      return c == '\'' || c == '.' || c == ':' || c == 0xb7 || c == 0x387 || c == 0x2018 || c == 0x2019 ||
+             c == 0x2024 || c == 0x2027;
   }
 }
 
@@ -121,11 +133,12 @@ bool is_alpha(char32_t c) {
 bool is_decimal(char32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 
 bool is_digit(char32_t c) {
-  if (is_decimal(c)) return true;
-  return c == 0xb2 || c == 0xb3 || c == 0xb9 || c == 0x2070 || (c >= 0x2074 && c <= 0x2079) ||
-         (c >= 0x2080 && c <= 0x2089) || (c >= 0x2460 && c <= 0x2468) || (c >= 0x2474 && c <= 0x247c) ||
-         (c >= 0x2488 && c <= 0x2490) || c == 0x24ea || (c >= 0x24f5 && c <= 0x24fd) || c == 0x24ff ||
-         (c >= 0x2776 && c <= 0x277e) || (c >= 0x2780 && c <= 0x2788) || (c >= 0x278a && c <= 0x2792);
+  constexpr Range kOthers[] = {{0xb2, 0xb3},       {0xb9, 0xb9},       {0x1369, 0x1371},   {0x19da, 0x19da},
+                               {0x2070, 0x2070},   {0x2074, 0x2079},   {0x2080, 0x2089},   {0x2460, 0x2468},
+                               {0x2474, 0x247c},   {0x2488, 0x2490},   {0x24ea, 0x24ea},   {0x24f5, 0x24fd},
+                               {0x24ff, 0x24ff},   {0x2776, 0x277e},   {0x2780, 0x2788},   {0x278a, 0x2792},
+                               {0x10a40, 0x10a43}, {0x10e60, 0x10e68}, {0x11052, 0x1105a}, {0x1f100, 0x1f10a}};
+  return is_decimal(c) || in_ranges(kOthers, c);
 }
 
 bool is_numeric(char32_t c) {
@@ -134,13 +147,19 @@ bool is_numeric(char32_t c) {
 }
 
 bool is_upper(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_LU || (c >= 0x2160 && c <= 0x216f) || (c >= 0x24b6 && c <= 0x24cf);
+  constexpr Range kOthers[] = {
+      {0x2160, 0x216f}, {0x24b6, 0x24cf}, {0x1f130, 0x1f149}, {0x1f150, 0x1f169}, {0x1f170, 0x1f189}};
+  return category(c) == UTF8PROC_CATEGORY_LU || in_ranges(kOthers, c);
 }
 
 bool is_lower(char32_t c) {
-  if (category(c) == UTF8PROC_CATEGORY_LL) return true;
-  return c == 0xaa || c == 0xba || (c >= 0x2b0 && c <= 0x2b8) || (c >= 0x2170 && c <= 0x217f) ||
-         (c >= 0x24d0 && c <= 0x24e9);
+  constexpr Range kOthers[] = {{0xaa, 0xaa},       {0xba, 0xba},       {0x2b0, 0x2b8},     {0x2c0, 0x2c1},
+                               {0x2e0, 0x2e4},     {0x345, 0x345},     {0x37a, 0x37a},     {0x1d2c, 0x1d6a},
+                               {0x1d78, 0x1d78},   {0x1d9b, 0x1dbf},   {0x2071, 0x2071},   {0x207f, 0x207f},
+                               {0x2090, 0x209c},   {0x2170, 0x217f},   {0x24d0, 0x24e9},   {0x2c7c, 0x2c7d},
+                               {0xa69c, 0xa69d},   {0xa770, 0xa770},   {0xa7f8, 0xa7f9},   {0xab5c, 0xab5f},
+                               {0x10780, 0x10780}, {0x10783, 0x10785}, {0x10787, 0x107b0}, {0x107b2, 0x107ba}};
+  return category(c) == UTF8PROC_CATEGORY_LL || in_ranges(kOthers, c);
 }
 
 bool is_title(char32_t c) { return category(c) == UTF8PROC_CATEGORY_LT; }
@@ -289,8 +308,7 @@ size_t find_text(std::string_view text, std::string_view needle, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (needle.empty()) return from;
   const void* found = memmem(text.data() + from, text.size() - from, needle.data(), needle.size());
-  return found == nullptr ? std::string_view::npos
-                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
+  return found == nullptr ? std::string_view::npos : static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 size_t rfind_text(std::string_view text, std::string_view needle) {

@@ -3,8 +3,9 @@
 #include <string>
 #include <string_view>
 
-/// Python's view of text on UTF-8 bytes: code points, white space, case. All text passed in is valid UTF-8; a stray byte
-/// reads as U+FFFD. Character classes are those of Unicode 14 (utf8proc 2.8, Python 3.11).
+/// Python's view of text on UTF-8 bytes: code points, white space, case. All text passed in is valid UTF-8; a stray
+/// byte reads as U+FFFD. Character classes and case are those of Python (compared over all of Unicode 14), with
+/// utf8proc's newer characters added.
 namespace tokenmill::jinja {
 
 int64_t count_code_points(std::string_view text);
@@ -18,7 +19,7 @@ bool is_space(char32_t c);      // str.isspace, and \s of a Python regular expre
 bool is_alpha(char32_t c);      // str.isalpha
 bool is_decimal(char32_t c);    // str.isdecimal
 bool is_digit(char32_t c);      // str.isdigit
-bool is_numeric(char32_t c);    // str.isnumeric
+bool is_numeric(char32_t c);    // str.isnumeric, without the CJK ideographs that are numbers
 bool is_upper(char32_t c);      // a cased character in upper case
 bool is_lower(char32_t c);      // a cased character in lower case
 bool is_title(char32_t c);      // a title-case letter such as U+01C5

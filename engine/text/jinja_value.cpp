@@ -327,8 +327,8 @@ int compare(Runtime& runtime, const Value& a, const Value& b, const char* operat
   }
   if (a.is_undefined()) throw RenderError(a.undefined_message());
   if (b.is_undefined()) throw RenderError(b.undefined_message());
-  throw RenderError(fmt::format("'{}' not supported between instances of '{}' and '{}'", operation, a.type_name(),
-                                b.type_name()));
+  throw RenderError(
+      fmt::format("'{}' not supported between instances of '{}' and '{}'", operation, a.type_name(), b.type_name()));
 }
 
 }  // namespace tokenmill::jinja

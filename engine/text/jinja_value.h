@@ -14,8 +14,8 @@ namespace tokenmill::jinja {
 class Runtime;
 class Value;
 
-/// Ends one rendering: a wrong operation, an undefined variable, raise_exception or a limit. Template::render turns it into
-/// the text of RenderResult::error; it never leaves this folder.
+/// Ends one rendering: a wrong operation, an undefined variable, raise_exception or a limit. Template::render turns it
+/// into the text of RenderResult::error; it never leaves this folder.
 class RenderError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;

@@ -54,8 +54,7 @@ TEST_CASE("case 10: chat records render as agreed") {
     rendered.push_back(chat.render(chat_request, kDate));
   }
   REQUIRE(rendered.size() == 4);
-  CHECK(rendered[0].text ==
-        "<s><|turn|>system\nBe brief.<|end|>\n<|turn|>user\nHi  milo<|end|>\n<|turn|>assistant\n");
+  CHECK(rendered[0].text == "<s><|turn|>system\nBe brief.<|end|>\n<|turn|>user\nHi  milo<|end|>\n<|turn|>assistant\n");
   CHECK(rendered[1].text == "<s><|turn|>user\none<|end|>\n<|turn|>assistant\n");
   CHECK(rendered[2].error == "chat.jinja:10: unknown role: wizard");
   CHECK(rendered[2].error_field == "messages");
@@ -83,9 +82,11 @@ TEST_CASE("a request of the wrong shape is refused by naming the field") {
   CHECK(fault(kPlain, chat(R"([{"content": "x"}])")) == "messages[0].role: field \"messages[0].role\" is missing");
   CHECK(fault(kPlain, chat(R"([{"role": 1}])")).starts_with("messages[0].role: field"));
   CHECK(fault(kPlain, chat(R"([{"role": "user", "content": 5}])")) ==
-        "messages[0].content: field \"messages[0].content\" is of type number; it must be a string, null or a list of text "
+        "messages[0].content: field \"messages[0].content\" is of type number; it must be a string, null or a list of "
+        "text "
         "parts");
-  CHECK(fault(kPlain, chat(R"([{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "image_url"}]}])")) ==
+  CHECK(fault(kPlain,
+              chat(R"([{"role": "user", "content": "a"}, {"role": "user", "content": [{"type": "image_url"}]}])")) ==
         "messages[1].content[0].type: field \"messages[1].content[0].type\" is \"image_url\"; only \"text\" parts are "
         "supported");
   CHECK(fault(kPlain, chat(R"([{"role": "user", "content": ["a"]}])")).starts_with("messages[0].content[0]: "));
@@ -118,19 +119,20 @@ TEST_CASE("the content format is seen through set, slices, filters and item acce
   CHECK(format("{% set rest = messages[1:] %}{% set loop_messages = rest %}{% for m in loop_messages %}{% if x %}"
                "{% for c in m['content'] | selectattr('type') %}{% endfor %}{% endif %}{% endfor %}") ==
         ContentFormat::kParts);
-  CHECK(format("{% macro show(c) %}{% for p in c %}{% endfor %}{% endmacro %}{% for m in messages %}{{ show(m.content) }}"
-               "{% endfor %}") == ContentFormat::kString);
+  CHECK(
+      format("{% macro show(c) %}{% for p in c %}{% endfor %}{% endmacro %}{% for m in messages %}{{ show(m.content) }}"
+             "{% endfor %}") == ContentFormat::kString);
   CHECK(format("{% for m in messages %}{% for t in m.tool_calls %}{% endfor %}{% endfor %}") == ContentFormat::kString);
   CHECK(format("{% for m in other %}{% for c in m.content %}{% endfor %}{% endfor %}") == ContentFormat::kString);
 }
 
 TEST_CASE("tool call arguments given as JSON text become objects") {
-  const ChatTemplate chat =
-      load("{% for m in messages %}{% if m.tool_calls is defined %}{{ m.tool_calls[0].function.arguments | tojson }}"
-           "{% else %}-{% endif %}{% endfor %}");
+  const ChatTemplate chat = load(
+      "{% for m in messages %}{% if m.tool_calls is defined %}{{ m.tool_calls[0].function.arguments | tojson }}"
+      "{% else %}-{% endif %}{% endfor %}");
   const auto text = [&](const std::string& arguments) {
-    return chat.render(request(R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f")" + arguments + "}}]}]"),
-                       kDate);
+    return chat.render(
+        request(R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f")" + arguments + "}}]}]"), kDate);
   };
   CHECK(text(R"(, "arguments": "{\"b\": 1.50, \"a\": [2]}")").text == R"({"b": 1.5, "a": [2]})");
   CHECK(text(R"(, "arguments": {"b": 1})").text == R"({"b": 1})");
@@ -142,9 +144,11 @@ TEST_CASE("tool call arguments given as JSON text become objects") {
 
 TEST_CASE("continue_final_message cuts the prompt behind the last message's text") {
   constexpr std::string_view kTurns =
-      "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>\n{% endfor %}{% if add_generation_prompt %}<a>{% endif "
+      "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</>\n{% endfor %}{% if add_generation_prompt %}<a>{% "
+      "endif "
       "%}";
-  ChatRequest chat_request = request(R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "Sure, "}])");
+  ChatRequest chat_request =
+      request(R"([{"role": "user", "content": "q"}, {"role": "assistant", "content": "Sure, "}])");
   chat_request.continue_final_message = true;
   CHECK(fault(kTurns, chat_request).starts_with("continue_final_message: "));
   chat_request.add_generation_prompt = false;
@@ -154,8 +158,8 @@ TEST_CASE("continue_final_message cuts the prompt behind the last message's text
   CHECK(fault("{{ messages[0].role }}", chat_request).starts_with("continue_final_message: "));
   chat_request.messages = io::parse_json(R"([{"role": "assistant"}])", "test");
   CHECK(fault(kPlain, chat_request).starts_with("messages[0].content: "));
-  chat_request.messages =
-      io::parse_json(R"([{"role": "a", "content": [{"type": "text", "text": "x"}, {"type": "text", "text": "y"}]}])", "test");
+  chat_request.messages = io::parse_json(
+      R"([{"role": "a", "content": [{"type": "text", "text": "x"}, {"type": "text", "text": "y"}]}])", "test");
   CHECK(load(kPlain).render(chat_request, kDate).text == "[a]x\ny");
   CHECK(load(kParts).render(chat_request, kDate).text == "<x><y");
 }

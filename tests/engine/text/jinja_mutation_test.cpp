@@ -33,18 +33,23 @@ uint64_t environment_number(const char* name, uint64_t fallback) {
 }
 
 const std::vector<std::string>& pieces() {
+  // clang-format off
   static const std::vector<std::string> kPieces = {
-      "{{", "}}", "{%", "%}", "{#", "#}", "-", "+", "-%}", "{%-", "(", ")", "[", "]", "{", "}", "'", "\"", "\\", "\n", "|", "~",
-      ".", ",", ":", "=", "==", "**", "//", "%", "*", " if ", " else ", " for x in ", " in ", " not ", " is ", " and ", " or ",
-      " recursive", "loop", "loop(x)", "loop.last", "loop.length", "[::-1]", "[1:]", "messages", "tools", "nums", "table", "name",
-      "namespace(a=nums)", "range(9999)", "9223372036854775807", "-1", "1.5", "1e308", "none", "caller()", "varargs",
-      "|map('upper')", "|select('odd')", "|selectattr('role', 'eq', 'user')", "|list", "|tojson", "|tojson(indent=2)", "|join",
-      "|sort", "|groupby('role')", "|batch(2)", "|items", "|first", "|indent", ".items()", ".split('')", ".format(name)", " % name",
-      "{:>9.3}", "%(a)5.2f", "{% set x = x ~ x %}", "{% set ns.x = [ns.x] %}", "{% set ns = namespace(x=1) %}",
-      "{% for x in messages %}", "{% endfor %}", "{% if x %}", "{% endif %}", "{% macro m(a, b=1) %}", "{% endmacro %}", "{{ m(1) }}",
-      "{% call m() %}", "{% endcall %}", "{% filter upper %}", "{% endfilter %}", "{% break %}", "{% continue %}", "{% raw %}",
-      "{% endraw %}", "{% generation %}", "{% endgeneration %}", "{% set y %}", "{% endset %}", "{% with a = 1 %}", "{% endwith %}",
-      "é", "\xf0\x9f\x98\x80", "\xff", std::string(1, '\0'), "\xe2\x80\xa8", "strftime_now('%Y')", "cycler(1, 2)", "joiner()"};
+      "{{", "}}", "{%", "%}", "{#", "#}", "-", "+", "-%}", "{%-", "(", ")", "[", "]", "{", "}", "'", "\"", "\\", "\n",
+      "|", "~", ".", ",", ":", "=", "==", "**", "//", "%", "*", " if ", " else ", " for x in ", " in ", " not ",
+      " is ", " and ", " or ", " recursive", "loop", "loop(x)", "loop.last", "loop.length", "[::-1]", "[1:]",
+      "messages", "tools", "nums", "table", "name", "namespace(a=nums)", "range(9999)", "9223372036854775807", "-1",
+      "1.5", "1e308", "none", "caller()", "varargs", "|map('upper')", "|select('odd')",
+      "|selectattr('role', 'eq', 'user')", "|list", "|tojson", "|tojson(indent=2)", "|join", "|sort",
+      "|groupby('role')", "|batch(2)", "|items", "|first", "|indent", ".items()", ".split('')", ".format(name)",
+      " % name", "{:>9.3}", "%(a)5.2f", "{% set x = x ~ x %}", "{% set ns.x = [ns.x] %}",
+      "{% set ns = namespace(x=1) %}", "{% for x in messages %}", "{% endfor %}", "{% if x %}", "{% endif %}",
+      "{% macro m(a, b=1) %}", "{% endmacro %}", "{{ m(1) }}", "{% call m() %}", "{% endcall %}",
+      "{% filter upper %}", "{% endfilter %}", "{% break %}", "{% continue %}", "{% raw %}", "{% endraw %}",
+      "{% generation %}", "{% endgeneration %}", "{% set y %}", "{% endset %}", "{% with a = 1 %}", "{% endwith %}",
+      "é", "\xf0\x9f\x98\x80", "\xff", std::string(1, '\0'), "\xe2\x80\xa8", "strftime_now('%Y')", "cycler(1, 2)",
+      "joiner()"};
+  // clang-format on
   return kPieces;
 }
 
@@ -106,7 +111,9 @@ TEST_CASE("mutated templates render, fail or are refused, and always end") {
   if (seconds > 0)
     for (const std::string& seed : seeds) run_one(seed);
   const auto start = std::chrono::steady_clock::now();
-  const auto elapsed_s = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(); };
+  const auto elapsed_s = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
   int64_t round = 0;
   for (; seconds > 0 ? (round % 64 != 0 || elapsed_s() < seconds) : round < 20000; ++round) {
     std::string input = seeds[pick(random, seeds.size())];

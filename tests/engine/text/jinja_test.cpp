@@ -45,7 +45,8 @@ TEST_CASE("what is not understood is refused when the template is parsed, with c
         "t.jinja:3: 'endif' does not close or continue the innermost open tag");
   CHECK(parse_error("{% if x %}\n\n") == "t.jinja:2: 'if' of line 1 has no 'endif'");
   CHECK(parse_error("{% break %}") == "t.jinja:1: 'break' stands outside of a for loop");
-  CHECK(parse_error("{{ 99999999999999999999 }}") == "t.jinja:1: integer 99999999999999999999 does not fit into 64 bits");
+  CHECK(parse_error("{{ 99999999999999999999 }}") ==
+        "t.jinja:1: integer 99999999999999999999 does not fit into 64 bits");
   CHECK(parse_error("{{ '\\N{BULLET}' }}").starts_with("t.jinja:1: \\N{...} escapes"));
   CHECK(parse_error("{{ '\\ud83d\\ude00' }}").starts_with("t.jinja:1: a \\u escape"));
   CHECK(parse_error("a\xff") == "t.jinja: the template is not valid UTF-8 at byte 1");
@@ -87,13 +88,16 @@ TEST_CASE("a template without an end stops with an error") {
             "too much work"));
   CHECK(has(render_small("{{ 'x' * 100000000000 }}").error, "too much work"));
   CHECK(has(render_small("{{ [1] * 100000000000 }}").error, "too much work"));
-  CHECK(has(render_small("{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}").error,
-            "too much work"));
+  CHECK(has(
+      render_small("{% set ns = namespace(s='x') %}{% for i in range(99) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}")
+          .error,
+      "too much work"));
   CHECK(has(render_small("{{ 'x'.rjust(100000000000) }}").error, "too much work"));
   CHECK(has(render_small("{{ '{:99999999999}'.format(1) }}").error, "larger than 100000"));
   CHECK(has(render_small("{{ '%99999999999d' % 1 }}").error, "larger than 100000"));
   CHECK(has(render_small("{{ '%.9999f' % 1 }}").error, "larger than 1000"));
-  CHECK(has(render_small("{% for a in range(1000) %}{{ 'x' * 100000 }}{% endfor %}").error, "longer than 1048576 bytes"));
+  CHECK(
+      has(render_small("{% for a in range(1000) %}{{ 'x' * 100000 }}{% endfor %}").error, "longer than 1048576 bytes"));
   RenderLimits small;
   small.max_output_bytes = 10;
   CHECK(render("0123456789", "{}", small).text == "0123456789");
@@ -101,7 +105,8 @@ TEST_CASE("a template without an end stops with an error") {
 }
 
 TEST_CASE("values that hold each other or nest without an end are refused or freed") {
-  const std::string deep = "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}";
+  const std::string deep =
+      "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}";
   CHECK(has(render_small(deep).error, "nested more than 400 levels"));
   const std::string wide =
       "{% set ns = namespace(x=[1]) %}{% for i in range(300) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}";
@@ -115,15 +120,17 @@ TEST_CASE("values that hold each other or nest without an end are refused or fre
   CHECK(has(render_small(twins + "{{ ns.x < ns.y }}").error, "too much work"));
   CHECK(has(render_small("{% set a = namespace() %}{% set a.a = a %}{{ a }}").error, "too deeply"));
   CHECK(render_small("{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = b %}ok").text == "ok");
-  const std::string lazy = "{% set ns = namespace(g=[1]) %}{% for i in range(99999) %}{% set ns.g = ns.g | map('string') "
-                           "%}{% endfor %}{{ ns.g | list }}";
+  const std::string lazy =
+      "{% set ns = namespace(g=[1]) %}{% for i in range(99999) %}{% set ns.g = ns.g | map('string') "
+      "%}{% endfor %}{{ ns.g | list }}";
   CHECK(has(render_small(lazy).error, "nested more than"));
   CHECK(render_small("{% for x in [1, 2] %}{{ loop.changed(loop) }}{% endfor %}").text == "TrueFalse");
 }
 
 TEST_CASE("nesting in the source is bounded, long chains included") {
-  for (const auto& [open, close] : {std::pair{"(", ")"}, std::pair{"[", "]"}, std::pair{"{1: ", "}"}, std::pair{"not ", ""},
-                                    std::pair{"-", ""}, std::pair{"x[", "]"}, std::pair{"f(", ")"}}) {
+  for (const auto& [open, close] :
+       {std::pair{"(", ")"}, std::pair{"[", "]"}, std::pair{"{1: ", "}"}, std::pair{"not ", ""}, std::pair{"-", ""},
+        std::pair{"x[", "]"}, std::pair{"f(", ")"}}) {
     CAPTURE(open);
     CHECK(has(parse_error("{{ " + repeated(open, 100000) + "1" + repeated(close, 100000) + " }}"), "too deeply"));
   }

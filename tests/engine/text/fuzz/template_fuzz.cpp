@@ -1,5 +1,5 @@
-// Any bytes as a chat template: a template or Error(kConfig); a template gives text or an error, twice the same, all of it
-// valid UTF-8, within its limits.
+// Any bytes as a chat template: a template or Error(kConfig); a template gives text or an error, twice the same, all of
+// it valid UTF-8, within its limits.
 #include "engine/text/chat_template.h"
 #include "engine/text/jinja.h"
 #include "io/json.h"
