@@ -27,13 +27,6 @@ DType stored_dtype(const Checkpoint& checkpoint) {
   return kDtypes[std::max_element(bytes, bytes + 3) - bytes];
 }
 
-void check_batch(const RunOptions& options) {
-  if (options.max_num_batched_tokens < options.max_num_seqs) {
-    throw Error(ErrorKind::kConfig, "--max-num-batched-tokens {} is below --max-num-seqs {}; one step must be able to carry a token of every sequence",
-                options.max_num_batched_tokens, options.max_num_seqs);
-  }
-}
-
 MemoryRequest memory_request(const RunOptions& options, const RankShare& share, const Replica& replica, int64_t weight_bytes) {
   MemoryRequest r;
   const bool cpu = replica.ops->device().kind == DeviceKind::kCpu;
@@ -107,7 +100,6 @@ void warn_of_unused_tensors(const WeightBuilder& builder, const ModelConfig& con
 }
 
 std::unique_ptr<Replica> build_replica(const RunOptions& options, const RankShare& share) {
-  check_batch(options);
   auto replica = std::make_unique<Replica>();
   const SteadyClock clock;
   double mark_s = clock.now_s();
