@@ -8,6 +8,8 @@ const char* to_string(FinishReason reason) {
       return "stop";
     case FinishReason::kLength:
       return "length";
+    case FinishReason::kRepetition:
+      return "repetition";
   }
   return "unknown";
 }

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "engine/logprobs.h"
 #include "engine/sampling.h"
 
 namespace tokenmill {
@@ -17,10 +18,12 @@ struct Request {
   /// Key of the random stream: made from the row's own seed when it has one, else from job seed and row identity.
   /// Sample i of the request uses sample_key(random_key, i); position comes in at the draw (kernels/random.h).
   uint64_t random_key = 0;
+  /// Rows share cached KV only with rows of the same salt.
+  std::string cache_salt;
 };
 
-enum class FinishReason : uint8_t { kStop, kLength };
-const char* to_string(FinishReason reason);  ///< "stop", "length"
+enum class FinishReason : uint8_t { kStop, kLength, kRepetition };
+const char* to_string(FinishReason reason);  ///< "stop", "length", "repetition"
 
 /// Which stop string or stop token id ended a sequence; empty for end-of-sequence and length.
 using StopReason = std::variant<std::monostate, std::string, int32_t>;
@@ -32,13 +35,14 @@ struct SequenceOutput {
   std::vector<int32_t> token_ids;  ///< all generated ids, stop and end tokens included
   FinishReason finish_reason = FinishReason::kStop;
   StopReason stop_reason;
-  double cumulative_logprob = 0;  ///< natural log, raw logits, sum in order of generation
+  double cumulative_logprob = 0;           ///< natural log, raw logits, sum in order of generation
+  std::vector<PositionLogprobs> logprobs;  ///< one per generated token when asked for, else empty
 };
 
 /// Why a request failed inside the engine: the row gets this error, the others go on.
 struct RequestError {
-  std::string code;     ///< "invalid_request" (the row's fault) or "internal"
-  std::string field;    ///< may be empty
+  std::string code;   ///< "invalid_request" (the row's fault) or "internal"
+  std::string field;  ///< may be empty
   std::string message;
 };
 
@@ -51,9 +55,10 @@ struct RequestTiming {
 /// The result of one request, delivered once.
 struct RequestOutput {
   int64_t request_id = 0;
-  std::vector<SequenceOutput> outputs;  ///< empty when error is set
+  std::vector<SequenceOutput> outputs;            ///< empty when error is set
+  std::vector<PositionLogprobs> prompt_logprobs;  ///< of prompt tokens 1, 2, ... (the first has none), when asked for
   int64_t num_prompt_tokens = 0;
-  int64_t num_completion_tokens = 0;
+  int64_t num_completion_tokens = 0;  ///< of all outputs
   std::optional<RequestError> error;
   RequestTiming timing;
 };

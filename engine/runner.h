@@ -2,23 +2,27 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/logprobs.h"
 #include "engine/step_plan.h"
 #include "kernels/kv_pool.h"
 
 namespace tokenmill {
 
-/// One sampled token.
+/// One sampled token, or one scored token of a prompt.
 struct SampledToken {
   int32_t token_id = 0;
-  float logprob = 0;  ///< of the raw logits
-  bool failed = false;  ///< the row's logits held NaN or infinity; token_id means nothing
+  float logprob = 0;          ///< of the raw logits
+  bool failed = false;        ///< the row's logits held NaN or infinity; token_id means nothing
+  int32_t rank = 1;           ///< as TokenLogprob's
+  PositionLogprobs top = {};  ///< the tokens asked for besides, as PositionLogprobs behind its first
 };
 
 /// What a step produced.
 struct StepResult {
   struct Slot {
     int32_t slot = 0;
-    std::vector<SampledToken> tokens;  ///< one per wanted logits row, in order
+    std::vector<SampledToken> tokens;       ///< one per wanted logits row, in order
+    std::vector<SampledToken> scored = {};  ///< one per scored prompt position of the step, in order
   };
   uint64_t step_id = 0;
   std::vector<Slot> slots;  ///< scheduled slots that wanted logits, in the plan's order

@@ -2,26 +2,49 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/step_plan.h"
 
 namespace tokenmill {
 
+/// Ends a sequence that repeats itself: its last tokens are at least min_count copies of one pattern of
+/// min_pattern_size to max_pattern_size tokens. Off when max_pattern_size is 0.
+struct RepetitionDetection {
+  int64_t max_pattern_size = 0, min_pattern_size = 0, min_count = 0;
+  bool operator==(const RepetitionDetection&) const = default;
+};
+
 /// What one row asks of the sampler; names and meanings of vLLM's SamplingParams. app/rows fills it from a record over
 /// the job's defaults.
 struct SamplingParams {
-  double temperature = 1.0;  ///< [0, 2]; below 1e-5: greedy, and top_p, top_k, min_p are neutral
-  double top_p = 1.0;        ///< (0, 1]
-  int64_t top_k = 0;         ///< 0 or -1: off
-  double min_p = 0.0;        ///< [0, 1]
+  int64_t n = 1;                  ///< samples; 1 to 16384, 1 when greedy
+  double temperature = 1.0;       ///< [0, 2]; below 1e-5: greedy, and top_p, top_k, min_p are neutral
+  double top_p = 1.0;             ///< (0, 1]
+  int64_t top_k = 0;              ///< 0 or -1: off
+  double min_p = 0.0;             ///< [0, 1]
+  double presence_penalty = 0;    ///< [-2, 2]; of generated tokens
+  double frequency_penalty = 0;   ///< [-2, 2]; of generated tokens
+  double repetition_penalty = 1;  ///< > 0; of prompt and generated tokens
   std::optional<uint64_t> seed;
-  std::optional<int64_t> max_tokens;  ///< >= 1; empty: what is left of max_model_len
-  std::vector<std::string> stop;      ///< non-empty strings
+  std::optional<int64_t>
+      max_tokens;                 ///< >= 1 (0 with prompt_logprobs: score only); empty: what is left of max_model_len
+  int64_t min_tokens = 0;         ///< no end-of-sequence or stop token id before this many
+  std::vector<std::string> stop;  ///< non-empty strings
   std::vector<int32_t> stop_token_ids;
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
+  std::vector<std::pair<int32_t, float>> logit_bias;  ///< ascending ids; added to the logits, [-100, 100]
+  std::vector<int32_t> allowed_token_ids;             ///< empty: all
+  std::vector<std::vector<int32_t>> bad_words;        ///< token sequences that never appear; at most 128, none empty
+  std::optional<int64_t> logprobs;         ///< most likely tokens reported per generated one; -1: the whole vocabulary
+  std::optional<int64_t> prompt_logprobs;  ///< the same per prompt token
+  std::vector<int32_t> logprob_token_ids;  ///< at most 128: reported instead of the most likely ones
+  RepetitionDetection repetition_detection;
+  std::optional<int64_t> thinking_token_budget;  ///< >= 0: tokens between the model's thinking markers
+  std::vector<int32_t> trace_decode_token_ids;   ///< generated instead of sampled ones, with their logprobs
   bool operator==(const SamplingParams&) const = default;
 };
 
