@@ -17,7 +17,10 @@ namespace {
 /// Newer instruction sets (AMX) are not known to keep bits equal; must come before the first primitive of the process.
 void pin_isa() {
   static std::once_flag once;
-  std::call_once(once, [] { dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16); });
+  std::call_once(once, [] {
+    if (dnnl::set_max_cpu_isa(dnnl::cpu_isa::avx512_core_bf16) == dnnl::status::success) return;
+    throw Error(ErrorKind::kInternal, "oneDNN was used before its instruction sets could be limited to AVX512-BF16");
+  });
 }
 
 /// oneDNN asks OpenMP how many threads to use: one, in each thread that comes here. libgomp then starts none.
@@ -63,7 +66,7 @@ std::vector<int64_t> dimension_offsets(const dnnl::memory::desc& desc, int dimen
 struct OnednnMatmul::Impl {
   struct Product {
     dnnl::matmul primitive;
-    dnnl::memory a, weights, out, scratchpad;
+    dnnl::memory a, out, scratchpad;
     int64_t scratchpad_bytes;
     std::unordered_map<int, dnnl::memory> arguments;
     std::string name;
@@ -73,6 +76,7 @@ struct OnednnMatmul::Impl {
   dnnl::memory::data_type type;
   int64_t columns, k_count;
   dnnl::memory::desc weights;
+  std::unordered_map<const std::byte*, dnnl::memory> packed_weights;
   std::map<std::tuple<int64_t, int64_t, int64_t>, Product> products;
 
   dnnl::matmul::primitive_desc describe(int64_t rows, int64_t lda, int64_t ldo, const dnnl::memory::desc& b) const {
@@ -90,17 +94,20 @@ struct OnednnMatmul::Impl {
     const auto pd = describe(rows, lda, ldo, weights);
     Product made{dnnl::matmul(pd),
                  dnnl::memory(pd.src_desc(), engine, nullptr),
-                 dnnl::memory(weights, engine, nullptr),
                  dnnl::memory(pd.dst_desc(), engine, nullptr),
                  dnnl::memory(pd.scratchpad_desc(), engine, nullptr),
                  static_cast<int64_t>(pd.scratchpad_desc().get_size()),
                  {},
                  pd.impl_info_str()};
-    made.arguments = {{DNNL_ARG_SRC, made.a},
-                      {DNNL_ARG_WEIGHTS, made.weights},
-                      {DNNL_ARG_DST, made.out},
-                      {DNNL_ARG_SCRATCHPAD, made.scratchpad}};
+    made.arguments = {{DNNL_ARG_SRC, made.a}, {DNNL_ARG_DST, made.out}, {DNNL_ARG_SCRATCHPAD, made.scratchpad}};
     return products.emplace(key, std::move(made)).first->second;
+  }
+
+  /// One object per address, since oneDNN writes the padding of the layout whenever a handle is set.
+  const dnnl::memory& weights_at(const std::byte* packed) {
+    const auto found = packed_weights.find(packed);
+    if (found != packed_weights.end()) return found->second;
+    return packed_weights.emplace(packed, dnnl::memory(weights, engine, const_cast<std::byte*>(packed))).first->second;
   }
 };
 
@@ -141,7 +148,7 @@ void OnednnMatmul::run(int64_t rows, const void* a, int64_t lda, const std::byte
           product.name, rows, impl_data_->columns, impl_data_->k_count);
     }
     product.a.set_data_handle(const_cast<void*>(a));
-    product.weights.set_data_handle(const_cast<std::byte*>(packed));
+    product.arguments[DNNL_ARG_WEIGHTS] = impl_data_->weights_at(packed);
     product.out.set_data_handle(out);
     product.scratchpad.set_data_handle(product.scratchpad_bytes > 0 ? scratch.get<std::byte>(product.scratchpad_bytes)
                                                                     : nullptr);
