@@ -63,7 +63,7 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   TM_ASSERT(sequence->status() == SequenceStatus::kWaiting);
   TM_ASSERT(!refusal(sequence->num_prompt_tokens(), sequence->max_num_tokens()));
   sequence->block_tables_.resize(limits_.kv_groups.size());
-  waiting_.push_back(std::move(sequence));
+  waiting_.push(std::move(sequence));
 }
 
 bool Scheduler::schedule(StepPlan& plan) {
@@ -118,7 +118,7 @@ void Scheduler::schedule_running(StepPlan& plan, Budget& budget) {
 
 void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
   while (!waiting_.empty() && !free_slots_.empty()) {
-    Sequence& sequence = *waiting_.front();
+    Sequence& sequence = waiting_.front();
     const int64_t num_tokens = num_tokens_within(sequence, budget);
     if (num_tokens == 0) return;
     if (!options_.enable_chunked_prefill && num_tokens < sequence.num_schedulable_tokens()) return;
@@ -134,8 +134,7 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
     schedule_tokens(sequence, num_tokens, slot.block_ids, plan, budget);
     admitted_.push_back(&sequence);
     ++num_running_;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    running_.push_back(waiting_.pop());
   }
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +10,7 @@
 #include "engine/runner.h"
 #include "engine/sequence.h"
 #include "engine/step_plan.h"
+#include "engine/waiting_queue.h"
 
 namespace tokenmill {
 
@@ -27,7 +27,7 @@ struct SequenceUpdate {
 /// Continuous batching of one replica: decides what each step computes. Pure host logic; one thread.
 ///
 /// Order: running sequences first, oldest first (one token each, or the rest of a prompt), then the waiting ones in
-/// order of arrival, as far as the step's tokens, logits rows, slots and KV blocks go. A sequence is admitted only when
+/// WaitingQueue's order, as far as the step's tokens, logits rows, slots and KV blocks go. A sequence is admitted only when
 /// the blocks of its longest possible course fit beside those of all admitted before it, so growth never fails.
 /// A waiting sequence never overtakes another. A row's result does not depend on any of this.
 ///
@@ -62,7 +62,7 @@ class Scheduler {
 
   int num_steps_in_flight() const { return static_cast<int>(next_step_id_ - oldest_step_id_); }
   int64_t num_running() const { return num_running_; }
-  int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t num_waiting() const { return waiting_.size(); }
   /// Prompt tokens planned so far.
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
   const BlockManager& blocks() const { return blocks_; }
@@ -92,7 +92,7 @@ class Scheduler {
   RunnerLimits limits_;
   SchedulerOptions options_;
   BlockManager blocks_;
-  std::deque<std::unique_ptr<Sequence>> waiting_;
+  WaitingQueue waiting_;
   std::vector<std::unique_ptr<Sequence>> running_;   // by admission; finished ones until the next schedule()
   std::vector<std::unique_ptr<Sequence>> draining_;  // finished, still used by steps in flight
   std::vector<int64_t> reserved_blocks_;             // per group: longest courses of running_ and draining_
