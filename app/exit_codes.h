@@ -8,6 +8,7 @@ inline constexpr int kExitDone = 0;         ///< all rows done, errors within --
 inline constexpr int kExitInternal = 1;     ///< a fault of tokenmill
 inline constexpr int kExitUsage = 2;        ///< usage or configuration
 inline constexpr int kExitRowErrors = 3;    ///< finished; more rows have errors than allowed
+inline constexpr int kExitDifferent = 3;    ///< diff: the outputs differ
 inline constexpr int kExitEnvironment = 4;  ///< device, file system, MPI
 
 constexpr int exit_code(ErrorKind kind) {

@@ -24,12 +24,13 @@ const std::vector<CommandSpec> kCommands = {
     {kRun, "run", "turn files of prompts into a file of answers"},
     {kInspect, "inspect", "print a model's configuration, tensors and sizes, or why it is refused"},
     {kTokenize, "tokenize", "JSON values on standard input (text, messages or rows) to token ids"},
+    {kDiff, "diff", "compare two outputs row by row"},
 };
 const std::vector<CommandSpec> kBenches = {
     {kBenchThroughput, "throughput", "requests and tokens per second on random prompts"},
     {kBenchKernels, "kernels", "time of each operation as a share of this machine's measured limits"},
 };
-const std::vector<std::string> kFutureCommands = {"validate", "merge", "diff", "report", "plan", "top"};
+const std::vector<std::string> kFutureCommands = {"validate", "merge", "report", "plan", "top"};
 
 const std::map<std::string, std::string> kShortFlags = {
     {"-tp", "--tensor-parallel-size"}, {"-pp", "--pipeline-parallel-size"}, {"-dp", "--data-parallel-size"}};
@@ -109,6 +110,10 @@ struct Parser {
     }
     if (command == kRun)
       cli.add_option("JOB.yaml", job_file, "job file: the same names as the flags; flags win")->type_name("");
+    if (command == kDiff) {
+      cli.add_option("A", first, "an output file (plain, .gz or .zst) or a job's output directory")->type_name("");
+      cli.add_option("B", second, "the output to compare it with")->type_name("");
+    }
   }
 
   Command command;
@@ -116,6 +121,7 @@ struct Parser {
   std::map<std::string, std::vector<std::string>> values;
   std::map<std::string, CLI::Option*> options;
   std::string job_file;
+  std::string first, second;  // diff's operands
 };
 
 std::string top_help() {
@@ -205,6 +211,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     line.settings.push_back({option.name, std::move(values), where});
   }
   line.job_file = as_typed(parser.job_file);
+  line.operands = {as_typed(parser.first), as_typed(parser.second)};
   return line;
 }
 
@@ -214,6 +221,10 @@ RunOptions parse_options(const CommandLine& line) {
   if (!line.job_file.empty())
     for (const Setting& setting : read_job_file(line.job_file)) apply_setting(options, setting, line.command);
   for (const Setting& setting : line.settings) apply_setting(options, setting, line.command);
+  if (line.command == kDiff) {
+    options.diff.a = line.operands[0];
+    options.diff.b = line.operands[1];
+  }
   return options;
 }
 

@@ -11,7 +11,7 @@ namespace {
 using S = OptionShape;
 constexpr unsigned kEngines = kRun | kBenchThroughput;
 constexpr unsigned kModels = kEngines | kInspect | kTokenize;
-constexpr unsigned kAll = kModels | kBenchKernels;
+constexpr unsigned kAll = kModels | kBenchKernels | kDiff;
 constexpr int64_t kMaxTokens = int64_t{1} << 30;  // positions are counted in int32 on devices
 
 void only_one(const Setting& setting, const char* what) {
@@ -178,6 +178,11 @@ const std::vector<OptionSpec> kTable = {
      [](RunOptions& o, const Setting& s) { o.bench.output_json = read_text(s); }},
     {"filter", "Load", S::kValue, "TEXT", "only operations whose name contains it", "all", kBenchKernels,
      [](RunOptions& o, const Setting& s) { o.bench.kernels = read_text(s); }},
+
+    {"logprob-tolerance", "Comparison", S::kValue, "DISTANCE", "logprobs up to this far apart count as equal", "0", kDiff,
+     [](RunOptions& o, const Setting& s) { o.diff.logprob_tolerance = read_number(s, 0, 1e9); }},
+    {"max-differences", "Comparison", S::kValue, "ROWS", "differing rows that are printed; all are counted", "20", kDiff,
+     [](RunOptions& o, const Setting& s) { o.diff.max_differences = read_integer(s, 0); }},
 
     {"log-level", "Other", S::kValue, "LEVEL", "trace, debug, info, warning, error or off", "TOKENMILL_LOG_LEVEL, info",
      kAll,

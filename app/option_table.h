@@ -15,6 +15,7 @@ enum Command : unsigned {
   kTokenize = 4,
   kBenchThroughput = 8,
   kBenchKernels = 16,
+  kDiff = 32,
 };
 
 /// How an option is written.

@@ -27,6 +27,13 @@ struct BenchOptions {
   std::string kernels;      ///< `bench kernels`: only names that contain this; empty: all
 };
 
+/// `diff`: what is compared, and how.
+struct DiffOptions {
+  std::string a, b;              ///< output files, or directories that hold output.jsonl
+  double logprob_tolerance = 0;  ///< absolute
+  int64_t max_differences = 20;  ///< rows printed; all are counted
+};
+
 /// Everything a command was asked to do: defaults, then the job file, then the flags; checked. Names are the flags'
 /// names with underscores.
 struct RunOptions {
@@ -70,6 +77,7 @@ struct RunOptions {
   // Other commands
   bool add_special_tokens = true;  ///< tokenize: start and end tokens around plain strings
   BenchOptions bench;
+  DiffOptions diff;
 
   std::optional<log::Level> log_level;  ///< --log-level, else TOKENMILL_LOG_LEVEL, else info
 };
