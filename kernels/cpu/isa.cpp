@@ -20,10 +20,7 @@ std::string to_string(Isa isa) {
 
 std::vector<Isa> available_isas() {
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) {
-    throw Error(ErrorKind::kDevice, "this CPU lacks AVX2 or FMA; tokenmill needs x86-64-v3 (Haswell, Zen or later)");
-  }
-  std::vector<Isa> isas = {Isa::kAvx2};
+  std::vector<Isa> isas = {Isa::kAvx2};  // app/cpu_baseline.cpp lets no older CPU come here
   // The features Highway's AVX3 target is compiled for.
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")) {
