@@ -34,7 +34,10 @@ MemoryRequest memory_request(const RunOptions& options, const RankShare& share, 
   r.utilization = options.gpu_memory_utilization.value_or(cpu ? kDefaultUtilizationCpu : kDefaultUtilizationGpu);
   r.ranks_on_device = cpu ? share.ranks_on_node : 1;
   r.weight_bytes = weight_bytes;
-  r.activation_bytes = replica.model->activation_bytes(replica.dtype, options.max_num_batched_tokens, options.max_num_seqs);
+  const Decoder& model = *replica.model;
+  const int64_t tokens = options.max_num_batched_tokens, rows = options.max_num_seqs;
+  r.activation_bytes = model.activation_bytes(replica.dtype, tokens, rows) +
+                       replica.ops->workspace_bytes(model.workspace(replica.dtype, options.block_size, tokens, rows));
   r.kv_groups = replica.model->kv_specs(replica.dtype, options.block_size);
   for (const KvSpec& spec : r.kv_groups) r.kv_block_bytes.push_back(replica.ops->kv_block_bytes(spec));
   r.kv_cache_bytes = options.kv_cache_memory_bytes;

@@ -2,6 +2,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "kernels/core/tensor.h"
 #include "kernels/device/memory.h"
@@ -34,8 +35,8 @@ struct RopeStoreArgs {
 
 struct AttentionParams {
   float scale = 1;
-  int64_t window = 0;    ///< 0: all earlier positions; else position p sees (p - window, p]
-  float softcap = 0;     ///< 0: off; else softcap * tanh(score / softcap)
+  int64_t window = 0;  ///< 0: all earlier positions; else position p sees (p - window, p]
+  float softcap = 0;   ///< 0: off; else softcap * tanh(score / softcap)
 };
 
 /// Vocabulary tiles are absolute: tile i covers ids [i * 1024, (i + 1) * 1024).
@@ -60,6 +61,15 @@ struct PickResult {
   TensorView status;     ///< [R] i32
 };
 
+/// The largest steps a backend will be asked for: what its own work space depends on.
+struct WorkspaceRequest {
+  int64_t max_num_tokens = 0, max_logits_rows = 0;
+  int64_t widest_input = 0, widest_output = 0;  ///< features of the widest linear layers, the head left out
+  int64_t hidden_size = 0, vocab_size = 0;
+  int64_t num_heads = 0;  ///< query heads
+  std::vector<KvSpec> kv_groups;
+};
+
 /// Operations of one decoder forward pass on one device. Each public call checks its arguments once (Error(kInternal)
 /// naming both sides of a mismatch), enqueues on stream() and returns; results may be read after the stream's event.
 /// Row-major, T tokens; T == 0 does nothing. out aliases an input only where stated. Sums are f32 in an order that does
@@ -76,6 +86,9 @@ class Ops {
   virtual bool supports(DType compute_dtype) const = 0;
   virtual Stream& stream() = 0;
   virtual Memory& memory() = 0;
+  /// Bytes that the backend takes at most for itself, beside what its callers give it, in steps of these sizes. Part of
+  /// the memory plan.
+  virtual int64_t workspace_bytes(const WorkspaceRequest& request) const = 0;
 
   // ---- weights --------------------------------------------------------------------------------------------------
   /// Bytes of storage that make_linear / make_embedding need for spec.
@@ -90,7 +103,8 @@ class Ops {
 
   // ---- KV pages -------------------------------------------------------------------------------------------------
   virtual int64_t kv_block_bytes(const KvSpec& spec) = 0;
-  virtual std::unique_ptr<KvPool> make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) = 0;
+  virtual std::unique_ptr<KvPool> make_kv_pool(const KvSpec& spec, int64_t num_blocks,
+                                               std::span<std::byte> storage) = 0;
   /// Copies whole blocks, all layers. Sources and destinations are disjoint.
   void copy_blocks(KvPool& pool, std::span<const BlockCopy> copies);
   /// Fills blocks with zeros: a recycled block must not leak NaN into a neighbour.
@@ -146,8 +160,9 @@ class Ops {
                      TensorView row_slots, const SamplingTables& tables);
   /// Chooses one token per row from the tiles of the whole vocabulary and stores it in last_token[slot].
   /// Greedy: the largest logit, smallest id among equals. Else, on logits / temperature: min-p, top-k (ties of the k-th
-  /// largest stay), top-p (smallest prefix in order of descending probability, then ascending id, whose mass reaches p),
-  /// then inverse CDF in ascending id with the one uniform of (key, positions[logits_rows[r]] + 1); kernels/random.h.
+  /// largest stay), top-p (smallest prefix in order of descending probability, then ascending id, whose mass reaches
+  /// p), then inverse CDF in ascending id with the one uniform of (key, positions[logits_rows[r]] + 1);
+  /// kernels/random.h.
   void pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
             const SamplingTables& tables);
 

@@ -150,6 +150,18 @@ void Decoder::bind(Ops& ops, std::span<KvPool* const> pools) {
   ops.stream().synchronize();
 }
 
+WorkspaceRequest Decoder::workspace(DType dtype, int64_t block_size, int64_t max_tokens, int64_t max_rows) const {
+  const int64_t q = config_.num_heads * config_.head_dim, kv = config_.num_kv_heads * config_.head_dim;
+  return {.max_num_tokens = max_tokens,
+          .max_logits_rows = max_rows,
+          .widest_input = std::max({config_.hidden_size, q, config_.intermediate_size}),
+          .widest_output = std::max({config_.hidden_size, q + 2 * kv, 2 * config_.intermediate_size}),
+          .hidden_size = config_.hidden_size,
+          .vocab_size = config_.vocab_size,
+          .num_heads = config_.num_heads,
+          .kv_groups = kv_specs(dtype, block_size)};
+}
+
 int64_t Decoder::activation_bytes(DType dtype, int64_t max_tokens, int64_t max_rows) const {
   Carver carver(nullptr, true);
   carve(config_, dtype, max_tokens, max_rows, carver);

@@ -11,14 +11,14 @@ namespace tokenmill {
 
 /// Device buffers of one step's intermediate values, sized once for the largest step. T tokens, R logits rows.
 struct Activations {
-  TensorView hidden;     ///< [T, hidden_size] residual stream
-  TensorView normed;     ///< [T, hidden_size]
-  TensorView qkv;        ///< [T, (num_heads + 2 num_kv_heads) * head_dim]
-  TensorView attention;  ///< [T, num_heads * head_dim]
-  TensorView gate_up;    ///< [T, 2 * intermediate_size]
-  TensorView gated;      ///< [T, intermediate_size]
-  TensorView block_out;  ///< [T, hidden_size]
-  TensorView cos_sin;    ///< [T, rotary_dim] f32
+  TensorView hidden;                                 ///< [T, hidden_size] residual stream
+  TensorView normed;                                 ///< [T, hidden_size]
+  TensorView qkv;                                    ///< [T, (num_heads + 2 num_kv_heads) * head_dim]
+  TensorView attention;                              ///< [T, num_heads * head_dim]
+  TensorView gate_up;                                ///< [T, 2 * intermediate_size]
+  TensorView gated;                                  ///< [T, intermediate_size]
+  TensorView block_out;                              ///< [T, hidden_size]
+  TensorView cos_sin;                                ///< [T, rotary_dim] f32
   TensorView row_hidden, row_attention, row_normed;  ///< [R, ...]: the rows that go on to the head
   HeadTiles tiles;
   PickResult picked;
@@ -47,6 +47,9 @@ class Decoder {
   /// Bytes of the activations for at most max_tokens and max_rows, and their views over base (null: only counts).
   int64_t activation_bytes(DType dtype, int64_t max_tokens, int64_t max_rows) const;
   Activations make_activations(DType dtype, int64_t max_tokens, int64_t max_rows, Buffer& storage) const;
+
+  /// What ops.workspace_bytes() needs to know for steps of at most max_tokens and max_rows.
+  WorkspaceRequest workspace(DType dtype, int64_t block_size, int64_t max_tokens, int64_t max_rows) const;
 
   /// One forward pass: a.tiles and a.picked hold the R wanted rows afterwards (R may be 0). Call ops.plan(step) first.
   void forward(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a) const;

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cpu/attention_task.h"
 #include "kernels/cpu/cpu_kv_pool.h"
 #include "kernels/cpu/cpu_memory.h"
 #include "kernels/cpu/cpu_stream.h"
@@ -23,9 +24,10 @@ struct AttentionUnit {
   int64_t first_position, last_position;
 };
 
-/// One split of one unit and KV head, with the first row of its partial result.
-struct SplitTask {
-  int64_t unit, head, split, state_row;
+/// Where the state of one split goes.
+struct SplitTotal {
+  float* state;
+  bool is_first;  ///< nothing has been written there yet
 };
 
 /// Ops on host memory. Each family's do_ functions stand in its own file (norm.cpp, attention.cpp, ...), next to the
@@ -41,6 +43,9 @@ class CpuOps final : public Ops {
   bool supports(DType dtype) const override { return dtype == DType::kF32 || dtype == DType::kBF16; }
   Stream& stream() override { return stream_; }
   Memory& memory() override { return memory_; }
+  int64_t workspace_bytes(const WorkspaceRequest& request) const override;
+  /// Of all threads together, now.
+  int64_t workspace_in_use() const;
 
   int64_t linear_bytes(const LinearSpec& spec) override;
   int64_t embedding_bytes(const LinearSpec& spec) override;
@@ -82,6 +87,9 @@ class CpuOps final : public Ops {
 
   void make_plan(const StepTensors& step);
   void run_attention(TensorView out, TensorView q, const StepTensors& step, KvLayer kv, const AttentionParams& params);
+  void attend(std::span<AttentionTask> tasks, int64_t operations);
+  void attend_by_split(int64_t operations);
+  int64_t attention_workspace_bytes(const WorkspaceRequest& request) const;
 
   Isa isa_;
   CpuMemory memory_;
@@ -91,7 +99,8 @@ class CpuOps final : public Ops {
   std::vector<Scratch> thread_scratch_;
   Scratch shared_scratch_;
   std::vector<AttentionUnit> units_;  // of the last plan(), dearest first
-  std::vector<SplitTask> split_tasks_;
+  std::vector<AttentionTask> attention_tasks_, split_tasks_;
+  std::vector<SplitTotal> split_totals_;  // one per split_tasks_
 };
 
 }  // namespace tokenmill::cpu

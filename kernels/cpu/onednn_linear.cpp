@@ -27,8 +27,6 @@ int64_t onednn_row_bucket(int64_t rows) {
 
 namespace {
 
-constexpr int64_t kRowLimit = 1024;  // rows of one product; more rows go in several
-
 struct Shard {
   int64_t begin, end;  // columns
   int64_t storage_offset;
@@ -69,8 +67,8 @@ class OnednnLinear final : public CpuLinear {
 
   void multiply(TensorView out, TensorView x, const LinearCall& call, LinearContext& context,
                 const ColumnHook& hook) const override {
-    for (int64_t row = 0; row < x.rows(); row += kRowLimit) {
-      const int64_t rows = std::min(kRowLimit, x.rows() - row);
+    for (int64_t row = 0; row < x.rows(); row += kOnednnRowLimit) {
+      const int64_t rows = std::min(kOnednnRowLimit, x.rows() - row);
       LinearCall part = call;
       if (part.residual.defined()) part.residual = part.residual.slice_rows(row, rows);
       multiply_rows(out.slice_rows(row, rows), x.slice_rows(row, rows), part, context);
@@ -177,7 +175,7 @@ class OnednnLinear final : public CpuLinear {
   /// and however far apart they lie. The large counts are left out where they would take seconds.
   void verify(const Shard& shard) const {
     constexpr int64_t kRowCounts[] = {1,  2,  3,  4,  5,  6,  7,  8,   9,   10,  11,  12,  13,
-                                      14, 15, 16, 24, 40, 64, 72, 128, 144, 256, 288, 512, kRowLimit};
+                                      14, 15, 16, 24, 40, 64, 72, 128, 144, 256, 288, 512, kOnednnRowLimit};
     constexpr double kMostFlops = 2e10;
     const int64_t columns = shard.end - shard.begin, k = spec().in_features;
     Scratch sums;

@@ -35,5 +35,7 @@ std::unique_ptr<CpuLinear> make_onednn_linear(const LinearSpec& spec, std::span<
 /// Rows that a product of `rows` rows is computed with: few distinct sizes, so that few primitives are made. Up to 16
 /// as they are, then padded to multiples of 8 (to 128), 16 (to 256), 32 (to 512) and 64.
 int64_t onednn_row_bucket(int64_t rows);
+/// Rows of one product; more go in several.
+constexpr int64_t kOnednnRowLimit = 1024;
 
 }  // namespace tokenmill::cpu

@@ -112,7 +112,7 @@ int64_t sample_unfiltered(const PickRow& row, float max, Scratch& scratch) {
 
 int64_t sample_filtered(const PickRow& row, float max, Scratch& scratch) {
   const int64_t n = row.vocab_size;
-  float* weight = scratch.get(3 * n + row.num_tiles * 2 + 2);  // weights, scaled logits, candidates, tile sums
+  float* weight = scratch.get(pick_scratch_floats(n));
   float* scaled = weight + n;
   auto* candidates = reinterpret_cast<int32_t*>(scaled + n);
   auto* sums = reinterpret_cast<double*>(weight + (3 * n + 1) / 2 * 2);

@@ -2,6 +2,7 @@
 #include <cstdint>
 
 #include "kernels/cpu/isa.h"
+#include "kernels/ops.h"
 
 namespace tokenmill::cpu {
 
@@ -21,5 +22,10 @@ struct SamplingKernels {
 };
 
 const SamplingKernels& sampling_kernels(Isa isa);
+
+/// Scratch of a thread in pick(): weights, scaled logits, candidates, then a double per tile.
+constexpr int64_t pick_scratch_floats(int64_t vocab_size) {
+  return 3 * vocab_size + 2 * ((vocab_size + kVocabTile - 1) / kVocabTile) + 2;
+}
 
 }  // namespace tokenmill::cpu

@@ -23,6 +23,8 @@ class Scratch {
     return static_cast<T*>(data_.get());
   }
 
+  int64_t num_bytes() const { return bytes_; }
+
  private:
   struct Free {
     void operator()(void* p) const { std::free(p); }

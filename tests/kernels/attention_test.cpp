@@ -205,6 +205,20 @@ TEST_CASE("a token's attention has the same bits in any chunk, batch, block size
   }
 }
 
+TEST_CASE("a long context's splits have the same bits in several rounds over the team as on one thread") {
+  const Shape s{2, 2, 8, 8, 16};
+  constexpr int64_t kLength = 12'003, kChunk = 12'000;  // the last 3 tokens: 2 heads x 24 splits, 16 per thread a round
+  const Sequence sequence(s, DType::kF32, kLength, 34);
+  std::vector<std::byte> want;
+  for (const int threads : {1, 2, 3}) {
+    CAPTURE(threads);
+    const auto ops = test::cpu_backend(test::cpu_isas().front(), threads);
+    const auto got = run(*ops, s, DType::kF32, {&sequence}, kChunk, {0.3f, 0, 0});
+    if (want.empty()) want = got[0].bytes();
+    CHECK(got[0].bytes() == want);
+  }
+}
+
 TEST_CASE("rope_and_store_kv rotates q and k, normalizes heads first, and stores what attention then reads") {
   for (Ops* ops : test::backends()) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {

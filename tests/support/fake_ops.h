@@ -57,6 +57,7 @@ class FakeOps final : public Ops {
   bool supports(DType dtype) const override { return dtype == DType::kF32 || dtype == DType::kBF16; }
   Stream& stream() override { return stream_; }
   FakeMemory& memory() override { return memory_; }
+  int64_t workspace_bytes(const WorkspaceRequest&) const override { return 0; }
 
   int64_t linear_bytes(const LinearSpec& spec) override;
   int64_t embedding_bytes(const LinearSpec& spec) override { return linear_bytes(spec); }

@@ -11,6 +11,7 @@
 #include "engine/models/checkpoint.h"
 #include "io/json.h"
 #include "kernels/core/error.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "tests/support/fake_ops.h"
 
 namespace tokenmill {
@@ -20,17 +21,19 @@ constexpr double kGapGuard = 5e-4;
 
 /// A loaded model with its runner.
 struct Loaded {
-  Loaded(Ops& ops, const std::string& name, int64_t max_num_seqs, int64_t max_tokens)
-      : checkpoint(std::string(TM_TEST_DATA) + "/models/" + name), builder(ops, checkpoint.weights(), DType::kF32), decoder(checkpoint.config(), 192, builder) {
+  Loaded(Ops& ops, const std::string& name, int64_t max_num_seqs, int64_t max_tokens, DType dtype = DType::kF32)
+      : checkpoint(std::string(TM_TEST_DATA) + "/models/" + name),
+        builder(ops, checkpoint.weights(), dtype),
+        decoder(checkpoint.config(), 192, builder) {
     weights = ops.memory().allocate(builder.num_bytes());
     load_weights(builder.place({static_cast<std::byte*>(weights.data()), static_cast<size_t>(weights.num_bytes())}));
-    limits.kv_groups = decoder.kv_specs(DType::kF32, 16);
+    limits.kv_groups = decoder.kv_specs(dtype, 16);
     limits.num_blocks.assign(limits.kv_groups.size(), 40);
     limits.max_num_seqs = limits.max_logits_rows = max_num_seqs;
     limits.max_num_batched_tokens = max_tokens;
     limits.max_model_len = 192;
     limits.vocab_size = checkpoint.config().vocab_size;
-    runner = std::make_unique<ModelRunner>(ops, decoder, DType::kF32, limits);
+    runner = std::make_unique<ModelRunner>(ops, decoder, dtype, limits);
   }
   Checkpoint checkpoint;
   WeightBuilder builder;
@@ -114,6 +117,34 @@ TEST_CASE("a step allocates nothing on the device") {
   }
   CHECK(engine.take_finished().size() == 6);
   CHECK(ops.memory().allocations() == before);
+}
+
+TEST_CASE("the CPU device needs no more work space than it has announced, for each dtype and team") {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int threads : {1, 3}) {
+      const std::unique_ptr<Ops> ops = make_ops({}, {.num_threads = threads});
+      Loaded model(*ops, "tiny-llama", 4, 64, dtype);
+      Engine engine(*model.runner, nullptr, {.detokenize = false});
+      for (int64_t id = 0; id < 4; ++id) {
+        Request request;
+        request.request_id = id;
+        request.prompt_token_ids.assign(150 + id, 5);
+        request.sampling.top_p = 0.9;
+        request.sampling.top_k = 7;
+        request.sampling.max_tokens = 8;
+        engine.submit(request);
+      }
+      while (engine.step()) {
+      }
+      const int64_t announced = ops->workspace_bytes(model.decoder.workspace(dtype, 16, 64, 4));
+      const int64_t used = dynamic_cast<cpu::CpuOps&>(*ops).workspace_in_use();
+      CAPTURE(threads);
+      CAPTURE(to_string(dtype));
+      CHECK(used > 0);
+      CHECK(used <= announced);
+      CHECK(announced < (int64_t{4} << 20));  // of a model with 259 tokens and 64 features
+    }
+  }
 }
 
 }  // namespace
