@@ -49,7 +49,9 @@ struct Sequence {
 /// outputs of every token of every sequence.
 std::vector<HostTensor> run(Ops& ops, const Shape& s, DType dtype, const std::vector<const Sequence*>& sequences,
                             int64_t chunk, const AttentionParams& params, double poison = NAN) {
-  PagedSequences paged(ops, spec_of(s, dtype), static_cast<int64_t>(sequences.size()), 2048, poison);
+  int64_t room = 2048;
+  for (const Sequence* sequence : sequences) room = std::max(room, sequence->length());
+  PagedSequences paged(ops, spec_of(s, dtype), static_cast<int64_t>(sequences.size()), room, poison);
   std::vector<HostTensor> outputs;
   for (const Sequence* sequence : sequences) {
     outputs.emplace_back(dtype, std::initializer_list<int64_t>{sequence->length(), s.heads * s.v_dim});
