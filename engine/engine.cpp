@@ -123,7 +123,8 @@ void Engine::Impl::submit(Request request) {
     handle = free_handles.back();
     free_handles.pop_back();
   }
-  std::unique_ptr<TokenDecoder> decoder = options.detokenize ? make_decoder(request) : nullptr;
+  std::unique_ptr<TokenDecoder> decoder =
+      options.detokenize && request.sampling.detokenize ? make_decoder(request) : nullptr;
   active[static_cast<size_t>(handle)] = std::make_unique<Active>(
       Active{request.request_id,
              num_prompt_tokens,

@@ -12,7 +12,9 @@ OutputProcessor::OutputProcessor(const SamplingParams& sampling, std::span<const
       stop_token_ids_(sampling.stop_token_ids),
       eos_token_ids_(sampling.ignore_eos ? std::span<const int32_t>() : eos_token_ids),
       include_stop_str_in_output_(sampling.include_stop_str_in_output),
+      min_tokens_(sampling.min_tokens),
       max_generated_tokens_(max_generated_tokens),
+      repetition_(sampling.repetition_detection),
       decoder_(std::move(decoder)) {
   TM_ASSERT(max_generated_tokens > 0);
   TM_ASSERT(decoder_ != nullptr || stop_.empty(), "stop strings without text");
@@ -22,7 +24,8 @@ bool OutputProcessor::append(const SampledToken& token) {
   TM_ASSERT(!ended_ && !token.failed);
   output_.token_ids.push_back(token.token_id);
   output_.cumulative_logprob += static_cast<double>(token.logprob);
-  const bool is_end = ends_sequence(token.token_id);
+  const bool repeats = repetition_.append(output_.token_ids) && num_tokens() >= min_tokens_;
+  const bool is_end = num_tokens() >= min_tokens_ && ends_sequence(token.token_id);
   if (decoder_ != nullptr && (!is_end || include_stop_str_in_output_)) decoder_->append(token.token_id, output_.text);
   if (is_end) {
     end(FinishReason::kStop);
@@ -30,6 +33,8 @@ bool OutputProcessor::append(const SampledToken& token) {
     ended_ = true;
   } else if (num_tokens() == max_generated_tokens_) {
     end(FinishReason::kLength);
+  } else if (repeats) {
+    end(FinishReason::kRepetition);
   }
   return ended_;
 }
@@ -48,6 +53,10 @@ bool OutputProcessor::ends_sequence(int32_t token_id) {
 
 bool OutputProcessor::cut_at_stop_string() {
   std::string& text = output_.text;
+  if (num_tokens() <= min_tokens_) {  // as in vLLM: this text may begin a match, not complete one
+    searched_ = text.size();
+    return false;
+  }
   size_t start = std::string::npos;
   const std::string* found = nullptr;
   for (const std::string& stop : stop_) {

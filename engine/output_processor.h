@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/repetition_detector.h"
 #include "engine/request.h"
 #include "engine/runner.h"
 
@@ -31,6 +32,8 @@ using TokenDecoderFactory = std::function<std::unique_ptr<TokenDecoder>(const Re
 ///   2. A stop string that the text now contains ends it; text is cut before it (after it with
 ///      include_stop_str_in_output). Of several the one that starts first counts, of those the shortest.
 ///   3. The last token allowed ends it with kLength.
+///   4. Tokens that repeat as repetition_detection says end it with kRepetition.
+/// Before min_tokens only rule 3 holds, and a stop string must end behind the text of the first min_tokens tokens.
 /// The text held back for an unfinished character is released at the end, and searched for stop strings like any other.
 class OutputProcessor {
  public:
@@ -54,7 +57,9 @@ class OutputProcessor {
   std::vector<int32_t> stop_token_ids_;
   std::span<const int32_t> eos_token_ids_;  // empty with ignore_eos
   bool include_stop_str_in_output_;
+  int64_t min_tokens_;
   int64_t max_generated_tokens_;
+  RepetitionDetector repetition_;
   std::unique_ptr<TokenDecoder> decoder_;
   SequenceOutput output_;
   size_t searched_ = 0;  // text before this holds no stop string

@@ -16,6 +16,15 @@ struct RepetitionDetection {
   bool operator==(const RepetitionDetection&) const = default;
 };
 
+/// A limit on the tokens that a model thinks with, between the markers that its template knows. When it is used up the
+/// end marker is generated.
+struct ThinkingBudget {
+  int64_t max_tokens = 0;                               ///< >= 0
+  std::vector<int32_t> start_token_ids, end_token_ids;  ///< the markers; not empty
+  int64_t num_prompt_tokens = -1;  ///< thinking tokens at the prompt's end; -1: the prompt leaves no thinking open
+  bool operator==(const ThinkingBudget&) const = default;
+};
+
 /// What one row asks of the sampler; names and meanings of vLLM's SamplingParams. app/rows fills it from a record over
 /// the job's defaults.
 struct SamplingParams {
@@ -28,14 +37,15 @@ struct SamplingParams {
   double frequency_penalty = 0;   ///< [-2, 2]; of generated tokens
   double repetition_penalty = 1;  ///< > 0; of prompt and generated tokens
   std::optional<uint64_t> seed;
-  std::optional<int64_t>
-      max_tokens;                 ///< >= 1 (0 with prompt_logprobs: score only); empty: what is left of max_model_len
-  int64_t min_tokens = 0;         ///< no end-of-sequence or stop token id before this many
-  std::vector<std::string> stop;  ///< non-empty strings
+  std::optional<int64_t> max_tokens;  ///< >= 1 (0 with prompt_logprobs: score only); empty: what max_model_len leaves
+  int64_t min_tokens = 0;             ///< nothing but a limit ends the sequence before this many
+  std::vector<std::string> stop;      ///< non-empty strings
   std::vector<int32_t> stop_token_ids;
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
+  bool detokenize = true;                  ///< false: no text, and so no stop strings
+  bool skip_reading_prefix_cache = false;  ///< always with prompt_logprobs: scores need every position computed
   std::vector<std::pair<int32_t, float>> logit_bias;  ///< ascending ids; added to the logits, [-100, 100]
   std::vector<int32_t> allowed_token_ids;             ///< empty: all
   std::vector<std::vector<int32_t>> bad_words;        ///< token sequences that never appear; at most 128, none empty
@@ -43,8 +53,8 @@ struct SamplingParams {
   std::optional<int64_t> prompt_logprobs;  ///< the same per prompt token
   std::vector<int32_t> logprob_token_ids;  ///< at most 128: reported instead of the most likely ones
   RepetitionDetection repetition_detection;
-  std::optional<int64_t> thinking_token_budget;  ///< >= 0: tokens between the model's thinking markers
-  std::vector<int32_t> trace_decode_token_ids;   ///< generated instead of sampled ones, with their logprobs
+  std::optional<ThinkingBudget> thinking_budget;
+  std::vector<int32_t> trace_decode_token_ids;  ///< generated instead of sampled ones, with their logprobs
   bool operator==(const SamplingParams&) const = default;
 };
 
@@ -54,11 +64,19 @@ struct FieldError {
   std::string message;
 };
 
-/// The first violation of the table of rules, or nothing. vocab_size bounds token ids.
-std::optional<FieldError> check(const SamplingParams& params, int64_t vocab_size);
+constexpr int64_t kDefaultMaxLogprobs = 20;  ///< vLLM's
 
-/// Applies greedy forcing and clamps (0 < t < 0.01 becomes 0.01). Call after check().
+/// The first violation of the table of rules, or nothing. vocab_size bounds token ids; max_logprobs (-1: no bound) what
+/// logprobs and prompt_logprobs may ask for.
+std::optional<FieldError> check(const SamplingParams& params, int64_t vocab_size,
+                                int64_t max_logprobs = kDefaultMaxLogprobs);
+
+/// Applies greedy forcing, clamps (0 < t < 0.01 becomes 0.01, biases end at +-100) and what one field implies for
+/// another: logprob_token_ids ask for logprobs, prompt_logprobs skip the prefix cache. Call after check().
 SamplingParams normalized(SamplingParams params);
+
+/// Takes the most likely token everywhere.
+inline bool is_greedy(const SamplingParams& params) { return params.temperature < 1e-5; }
 
 /// Key of the random stream of sample `index` of a request. Two rounds of splitmix64's finalizer: for one index
 /// distinct random keys give distinct results, for one random key distinct indices do. Part of what a job's results

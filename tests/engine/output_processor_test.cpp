@@ -115,6 +115,34 @@ TEST_CASE("what an unfinished character holds back is released at the end and se
   CHECK(output.finish_reason == FinishReason::kStop);
 }
 
+TEST_CASE("before min_tokens neither end tokens, stop ids, stop texts nor repetition end a sequence") {
+  CHECK(run({"a", "</s>", "b"}, {.min_tokens = 3}, 3, {1}).finish_reason == FinishReason::kLength);
+  CHECK(run({"a", "</s>", "b"}, {.min_tokens = 2}, 3, {1}).token_ids == Ids{0, 1});
+  CHECK(run({"a", "</s>", "b"}, {.min_tokens = 3, .stop_token_ids = {1}}, 3).finish_reason == FinishReason::kLength);
+  const SequenceOutput late = run({"xa", "b|", "y", "ab|z"}, {.min_tokens = 2, .stop = {"ab|"}});
+  CHECK(late.text == "xab|y");
+  CHECK(late.token_ids == Ids{0, 1, 2, 3});
+  CHECK(run({"xa", "b|", "y"}, {.min_tokens = 1, .stop = {"ab|"}}).text == "x");  // begins in, ends behind it
+  CHECK(run({"xa", "b|", "y"}, {.min_tokens = 2, .stop = {"b|y"}}).text == "xa");
+}
+
+TEST_CASE("a sequence that repeats itself ends, unless its length does first") {
+  const RepetitionDetection twice{.max_pattern_size = 2, .min_pattern_size = 2, .min_count = 2};
+  const auto finish = [&](const Ids& ids, int64_t min_tokens, int64_t max_tokens) {
+    OutputProcessor processor({.min_tokens = min_tokens, .repetition_detection = twice}, {}, max_tokens, nullptr);
+    for (const int32_t id : ids)
+      if (processor.append({id, -1, false})) return processor.take();
+    FAIL("the sequence did not end");
+    return SequenceOutput();
+  };
+  const SequenceOutput output = finish({9, 5, 6, 5, 6, 5, 6}, 0, 100);
+  CHECK(output.finish_reason == FinishReason::kRepetition);
+  CHECK(output.token_ids == Ids{9, 5, 6, 5, 6});
+  CHECK(output.stop_reason == StopReason());
+  CHECK(finish({9, 5, 6, 5, 6, 5, 6}, 6, 100).token_ids.size() == 6);
+  CHECK(finish({9, 5, 6, 5, 6}, 0, 5).finish_reason == FinishReason::kLength);
+}
+
 TEST_CASE("without a decoder there are ids and no text") {
   OutputProcessor processor({}, {}, 2, nullptr);
   CHECK_FALSE(processor.append({5, -1, false}));

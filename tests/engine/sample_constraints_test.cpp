@@ -50,3 +50,13 @@ TEST_CASE("sample constraints: a trace is replayed, then tokens are sampled") {
   CHECK(next(params, {11}).forced_token_id == 12);
   CHECK(next(params, {11, 12}).forced_token_id == -1);
 }
+
+TEST_CASE("sample constraints: thinking past its budget forces the end marker") {
+  SamplingParams params;
+  params.thinking_budget = ThinkingBudget{.max_tokens = 1, .start_token_ids = {20}, .end_token_ids = {21}};
+  CHECK(SampleConstraints(params, {}).needs_history());
+  CHECK_FALSE(SampleConstraints(params, {}).empty());
+  CHECK(next(params, {}) == StepConstraints{});
+  CHECK(next(params, {20}) == StepConstraints{});
+  CHECK(next(params, {20, 1}) == StepConstraints{21, {}});
+}

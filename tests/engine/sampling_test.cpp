@@ -8,42 +8,6 @@
 namespace tokenmill {
 namespace {
 
-const double kNaN = std::numeric_limits<double>::quiet_NaN();
-const double kInfinity = std::numeric_limits<double>::infinity();
-
-std::string message(const SamplingParams& params) {
-  const std::optional<FieldError> error = check(params, 100);
-  return error ? error->field + ": " + error->message : "";
-}
-
-TEST_CASE("values at the edges of their ranges are accepted") {
-  for (const double temperature : {0.0, 1e-40, 1.0, 2.0}) CHECK(message({.temperature = temperature}) == "");
-  for (const double top_p : {1e-300, 0.5, 1.0}) CHECK(message({.top_p = top_p}) == "");
-  for (const int64_t top_k : {int64_t{-1}, int64_t{0}, int64_t{1}, std::numeric_limits<int64_t>::max()}) {
-    CHECK(message({.top_k = top_k}) == "");
-  }
-  for (const double min_p : {0.0, 1.0}) CHECK(message({.min_p = min_p}) == "");
-  CHECK(message({.max_tokens = 1}) == "");
-  CHECK(message({.stop = {"a", "bc"}, .stop_token_ids = {0, 99}}) == "");
-}
-
-TEST_CASE("a value outside its range names the field, what was found and what is allowed") {
-  CHECK(message({.temperature = -1}) == "temperature: temperature is -1; it must be between 0 and 2");
-  CHECK(message({.temperature = 2.0000001}) == "temperature: temperature is 2.0000001; it must be between 0 and 2");
-  CHECK(message({.temperature = kNaN}) == "temperature: temperature is nan; it must be between 0 and 2");
-  CHECK(message({.temperature = kInfinity}) == "temperature: temperature is inf; it must be between 0 and 2");
-  CHECK(message({.top_p = 0}) == "top_p: top_p is 0; it must be above 0 and at most 1");
-  CHECK(message({.top_p = kNaN}) == "top_p: top_p is nan; it must be above 0 and at most 1");
-  CHECK(message({.top_k = -2}) == "top_k: top_k is -2; it must be at least 1, or 0 or -1 for no limit");
-  CHECK(message({.min_p = 1.5}) == "min_p: min_p is 1.5; it must be between 0 and 1");
-  CHECK(message({.max_tokens = 0}) == "max_tokens: max_tokens is 0; it must be at least 1");
-  CHECK(message({.stop = {"a", ""}}) == "stop: stop[1] is an empty string; give text of at least one character");
-  CHECK(message({.stop_token_ids = {5, 100}}) ==
-        "stop_token_ids: stop_token_ids[1] is 100; it must be between 0 and 99, the last id of the vocabulary");
-  CHECK(message({.stop_token_ids = {-1}}) ==
-        "stop_token_ids: stop_token_ids[0] is -1; it must be between 0 and 99, the last id of the vocabulary");
-}
-
 TEST_CASE("a temperature below 1e-5 is greedy and neutralizes the filters") {
   for (const double temperature : {0.0, 1e-40, 9.99e-6}) {
     const SamplingParams greedy = normalized({.temperature = temperature, .top_p = 0.5, .top_k = 7, .min_p = 0.25});
@@ -52,6 +16,14 @@ TEST_CASE("a temperature below 1e-5 is greedy and neutralizes the filters") {
   CHECK(normalized({.temperature = 1e-5, .top_p = 0.5}) == SamplingParams{.temperature = 0.01, .top_p = 0.5});
   CHECK(normalized({.temperature = 0.00999}).temperature == 0.01);
   CHECK(normalized({.temperature = 0.02, .top_k = -1}) == SamplingParams{.temperature = 0.02, .top_k = 0});
+}
+
+TEST_CASE("what one field implies for another is written out") {
+  const SamplingParams biased = normalized({.logit_bias = {{1, -1000.0f}, {2, 5.0f}, {3, 1e30f}}});
+  CHECK(biased.logit_bias == std::vector<std::pair<int32_t, float>>{{1, -100.0f}, {2, 5.0f}, {3, 100.0f}});
+  CHECK(normalized({.logprob_token_ids = {4, 5}}).logprobs == 2);
+  CHECK(normalized({.prompt_logprobs = 0}).skip_reading_prefix_cache);
+  CHECK_FALSE(normalized({.logprobs = 0}).skip_reading_prefix_cache);
 }
 
 TEST_CASE("the slot's values stay inside what the sampler can choose from") {
