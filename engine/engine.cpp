@@ -17,6 +17,20 @@ const SteadyClock kSteadyClock;
 
 RequestError invalid(FieldError error) { return {"invalid_request", std::move(error.field), std::move(error.message)}; }
 
+RequestError non_finite(const char* kind, int64_t number) {
+  return {
+      "internal", "",
+      fmt::format("the model's logits for {} token {} hold NaN or infinity; check the weights, or try --dtype float",
+                  kind, number)};
+}
+
+RequestError nothing_allowed(int64_t number) {
+  return invalid({"allowed_token_ids",
+                  fmt::format("no token is allowed as generated token {}: allowed_token_ids, logit_bias, bad_words and "
+                              "min_tokens together mask the whole vocabulary; relax one of them",
+                              number)});
+}
+
 class DetokenizerText final : public TokenDecoder {
  public:
   DetokenizerText(const text::Tokenizer& tokenizer, bool skip_special_tokens)
@@ -44,6 +58,9 @@ struct Engine::Impl {
     int64_t num_prompt_tokens;
     RequestTiming timing;
     OutputProcessor output;
+    int64_t num_scores;  // of prompt tokens that will come
+    bool score_only;
+    std::vector<PositionLogprobs> prompt_logprobs = {};
   };
 
   Impl(Runner& runner, TokenDecoderFactory decoders, const EngineOptions& options)
@@ -56,12 +73,16 @@ struct Engine::Impl {
     stats.kv_blocks_total = scheduler.blocks().num_total_blocks();
   }
 
-  std::optional<RequestError> refusal(const Request& request, int64_t max_num_tokens) const;
+  std::optional<RequestError> refusal(const Request& request, const SampleConstraints& constraints,
+                                      int64_t max_num_tokens) const;
   void submit(Request request);
   bool step();
   bool launch_next();
   void collect_oldest();
+  void take_scores(Sequence& sequence, std::span<const SampledToken> scored, double now_s);
   void take_token(Sequence& sequence, const SampledToken& token, double now_s);
+  void fail(int64_t handle, RequestError error, double now_s);
+  void finish_scored(int64_t handle, double now_s);
   void complete(int64_t handle, RequestOutput output, double now_s);
   void refresh_stats();
 
@@ -78,7 +99,8 @@ struct Engine::Impl {
   EngineStats stats;
 };
 
-std::optional<RequestError> Engine::Impl::refusal(const Request& request, int64_t max_num_tokens) const {
+std::optional<RequestError> Engine::Impl::refusal(const Request& request, const SampleConstraints& constraints,
+                                                  int64_t max_num_tokens) const {
   const std::vector<int32_t>& prompt = request.prompt_token_ids;
   if (prompt.empty()) {
     return invalid({"prompt", "prompt has no tokens; generation needs at least one, and this tokenizer adds none"});
@@ -96,6 +118,12 @@ std::optional<RequestError> Engine::Impl::refusal(const Request& request, int64_
     return invalid(
         {"stop", "stop strings need text, and this job makes none; use stop_token_ids or turn detokenizing on"});
   }
+  if (constraints.max_masked_token_ids() > kMaxMaskedTokenIds) {
+    return invalid(
+        {"stop_token_ids", fmt::format("min_tokens and bad_words mask up to {} token ids at one position; at "
+                                       "most {} can be; give fewer stop_token_ids or bad_words",
+                                       constraints.max_masked_token_ids(), kMaxMaskedTokenIds)});
+  }
   std::optional<FieldError> error = scheduler.refusal(static_cast<int64_t>(prompt.size()), max_num_tokens);
   if (error) return invalid(std::move(*error));
   return std::nullopt;
@@ -104,9 +132,12 @@ std::optional<RequestError> Engine::Impl::refusal(const Request& request, int64_
 void Engine::Impl::submit(Request request) {
   const double now_s = clock.now_s();
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
-  const int64_t room = runner.limits().max_model_len - num_prompt_tokens;
-  const int64_t max_generated = std::min(room, request.sampling.max_tokens.value_or(room));
-  if (std::optional<RequestError> error = refusal(request, num_prompt_tokens + max_generated)) {
+  const SamplingParams& params = request.sampling;
+  const bool score_only = params.max_tokens == 0;
+  const int64_t room = std::max<int64_t>(1, runner.limits().max_model_len - num_prompt_tokens);
+  const int64_t max_generated = score_only ? 0 : std::min(room, params.max_tokens.value_or(room));
+  auto constraints = std::make_unique<SampleConstraints>(params, options.eos_token_ids);
+  if (std::optional<RequestError> error = refusal(request, *constraints, num_prompt_tokens + max_generated)) {
     RequestOutput output;
     output.request_id = request.request_id;
     output.num_prompt_tokens = num_prompt_tokens;
@@ -123,17 +154,20 @@ void Engine::Impl::submit(Request request) {
     handle = free_handles.back();
     free_handles.pop_back();
   }
-  std::unique_ptr<TokenDecoder> decoder =
-      options.detokenize && request.sampling.detokenize ? make_decoder(request) : nullptr;
-  active[static_cast<size_t>(handle)] = std::make_unique<Active>(
-      Active{request.request_id,
-             num_prompt_tokens,
-             {.submitted_s = now_s},
-             OutputProcessor(request.sampling, options.eos_token_ids, max_generated, std::move(decoder))});
-  const SlotSampling sampling =
-      slot_sampling(request.sampling, sample_key(request.random_key, 0), runner.limits().vocab_size);
+  std::unique_ptr<TokenDecoder> decoder = options.detokenize && params.detokenize ? make_decoder(request) : nullptr;
+  const int64_t num_scores = params.prompt_logprobs ? num_prompt_tokens - 1 : 0;
+  active[static_cast<size_t>(handle)] =
+      std::make_unique<Active>(Active{request.request_id,
+                                      num_prompt_tokens,
+                                      {.submitted_s = now_s},
+                                      OutputProcessor(params, options.eos_token_ids, max_generated, std::move(decoder)),
+                                      num_scores,
+                                      score_only});
+  if (score_only && num_scores == 0) return finish_scored(handle, now_s);  // there is nothing to compute
+  if (constraints->empty()) constraints.reset();
+  const SlotSampling sampling = slot_sampling(params, sample_key(request.random_key, 0), runner.limits().vocab_size);
   scheduler.add(std::make_unique<Sequence>(handle, std::move(request.prompt_token_ids),
-                                           num_prompt_tokens + max_generated, sampling));
+                                           num_prompt_tokens + max_generated, sampling, std::move(constraints)));
 }
 
 bool Engine::Impl::step() {
@@ -170,33 +204,65 @@ void Engine::Impl::collect_oldest() {
   tickets.pop_front();
   const double now_s = clock.now_s();
   for (const SequenceUpdate& update : scheduler.update(result)) {
+    Sequence& sequence = *update.sequence;
+    take_scores(sequence, update.scored, now_s);
     for (const SampledToken& token : update.tokens) {
-      take_token(*update.sequence, token, now_s);
-      if (update.sequence->status() != SequenceStatus::kRunning) break;  // the tokens behind its last one are dropped
+      if (sequence.status() != SequenceStatus::kRunning) break;  // the tokens behind its last one are dropped
+      take_token(sequence, token, now_s);
     }
   }
 }
 
+void Engine::Impl::take_scores(Sequence& sequence, std::span<const SampledToken> scored, double now_s) {
+  Active& request = *active[static_cast<size_t>(sequence.handle())];
+  for (const SampledToken& token : scored) {
+    if (token.status != SampleStatus::kFine) {
+      scheduler.finish(sequence);
+      return fail(sequence.handle(), non_finite("prompt", static_cast<int64_t>(request.prompt_logprobs.size()) + 1),
+                  now_s);
+    }
+    request.prompt_logprobs.push_back(position_logprobs(token));
+  }
+  if (!request.score_only || static_cast<int64_t>(request.prompt_logprobs.size()) < request.num_scores) return;
+  scheduler.finish(sequence);
+  finish_scored(sequence.handle(), now_s);
+}
+
 void Engine::Impl::take_token(Sequence& sequence, const SampledToken& token, double now_s) {
   Active& request = *active[static_cast<size_t>(sequence.handle())];
-  RequestOutput output;
-  if (token.failed) {
-    output.error = RequestError{
-        "internal", "",
-        fmt::format(
-            "the model's logits for generated token {} hold NaN or infinity; check the weights, or try --dtype float",
-            request.output.num_tokens() + 1)};
-    ++stats.num_failed;
-  } else {
-    ++stats.num_generation_tokens;
-    if (request.output.num_tokens() == 0) request.timing.first_token_s = now_s;
-    if (!request.output.append(token)) return;
-    output.num_completion_tokens = request.output.num_tokens();
-    output.outputs.push_back(request.output.take());
-    ++stats.num_finished;
+  if (token.status != SampleStatus::kFine) {
+    const int64_t number = request.output.num_tokens() + 1;
+    scheduler.finish(sequence);
+    return fail(sequence.handle(),
+                token.status == SampleStatus::kNonFinite ? non_finite("generated", number) : nothing_allowed(number),
+                now_s);
   }
+  ++stats.num_generation_tokens;
+  if (request.output.num_tokens() == 0) request.timing.first_token_s = now_s;
+  if (!request.output.append(token)) return;
+  RequestOutput output;
+  output.num_completion_tokens = request.output.num_tokens();
+  output.outputs.push_back(request.output.take());
+  output.prompt_logprobs = std::move(request.prompt_logprobs);
+  ++stats.num_finished;
   scheduler.finish(sequence);
   complete(sequence.handle(), std::move(output), now_s);
+}
+
+void Engine::Impl::fail(int64_t handle, RequestError error, double now_s) {
+  RequestOutput output;
+  output.error = std::move(error);
+  ++stats.num_failed;
+  complete(handle, std::move(output), now_s);
+}
+
+// A prompt that is only scored has one output without tokens.
+void Engine::Impl::finish_scored(int64_t handle, double now_s) {
+  RequestOutput output;
+  output.outputs.emplace_back().finish_reason = FinishReason::kLength;
+  output.prompt_logprobs = std::move(active[static_cast<size_t>(handle)]->prompt_logprobs);
+  ++stats.num_finished;
+  complete(handle, std::move(output), now_s);
 }
 
 void Engine::Impl::complete(int64_t handle, RequestOutput output, double now_s) {

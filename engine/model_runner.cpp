@@ -9,15 +9,16 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
       model_(model),
       limits_(limits),
       kv_(ops, limits.kv_groups, limits.num_blocks),
-      activation_storage_(ops.memory().allocate(
-          model.activation_bytes(dtype, limits.max_num_batched_tokens, limits.max_logits_rows))),
-      activations_(model.make_activations(dtype, limits.max_num_batched_tokens, limits.max_logits_rows,
-                                          activation_storage_)),
+      activation_storage_(
+          ops.memory().allocate(model.activation_bytes(dtype, limits.max_num_batched_tokens, limits.max_logits_rows))),
+      activations_(
+          model.make_activations(dtype, limits.max_num_batched_tokens, limits.max_logits_rows, activation_storage_)),
       input_(ops, limits),
       tables_(ops, limits.max_num_seqs),
       slots_(limits.max_num_seqs),
       output_(ops.memory().allocate_host(limits.max_logits_rows * 12)) {
-  TM_ASSERT(limits.max_steps_in_flight == 1, "{} steps in flight; this runner's staging holds one", limits.max_steps_in_flight);
+  TM_ASSERT(limits.max_steps_in_flight == 1, "{} steps in flight; this runner's staging holds one",
+            limits.max_steps_in_flight);
   model_.bind(ops, kv_.pools());
 }
 
@@ -98,7 +99,7 @@ StepResult ModelRunner::collect(Ticket ticket) {
   for (const Wanted& wanted : flight.wanted) {
     StepResult::Slot& filled = result.slots.emplace_back(StepResult::Slot{wanted.slot, {}});
     for (size_t i = 0; i < wanted.positions.size(); ++i, ++row) {
-      filled.tokens.push_back({ids[row], logprobs[row], status[row] != 0});
+      filled.tokens.push_back({ids[row], logprobs[row], static_cast<SampleStatus>(status[row])});
     }
     keep(wanted, filled.tokens);
   }

@@ -6,6 +6,14 @@
 
 namespace tokenmill {
 
+PositionLogprobs position_logprobs(const SampledToken& token) {
+  PositionLogprobs all;
+  all.reserve(token.top.size() + 1);
+  all.push_back({token.token_id, token.logprob, token.rank});
+  all.insert(all.end(), token.top.begin(), token.top.end());
+  return all;
+}
+
 OutputProcessor::OutputProcessor(const SamplingParams& sampling, std::span<const int32_t> eos_token_ids,
                                  int64_t max_generated_tokens, std::unique_ptr<TokenDecoder> decoder)
     : stop_(sampling.stop),
@@ -13,16 +21,18 @@ OutputProcessor::OutputProcessor(const SamplingParams& sampling, std::span<const
       eos_token_ids_(sampling.ignore_eos ? std::span<const int32_t>() : eos_token_ids),
       include_stop_str_in_output_(sampling.include_stop_str_in_output),
       min_tokens_(sampling.min_tokens),
+      wants_logprobs_(sampling.logprobs.has_value()),
       max_generated_tokens_(max_generated_tokens),
       repetition_(sampling.repetition_detection),
       decoder_(std::move(decoder)) {
-  TM_ASSERT(max_generated_tokens > 0);
+  TM_ASSERT(max_generated_tokens >= 0);
   TM_ASSERT(decoder_ != nullptr || stop_.empty(), "stop strings without text");
 }
 
 bool OutputProcessor::append(const SampledToken& token) {
-  TM_ASSERT(!ended_ && !token.failed);
+  TM_ASSERT(!ended_ && token.status == SampleStatus::kFine);
   output_.token_ids.push_back(token.token_id);
+  if (wants_logprobs_) output_.logprobs.push_back(position_logprobs(token));
   output_.cumulative_logprob += static_cast<double>(token.logprob);
   const bool repeats = repetition_.append(output_.token_ids) && num_tokens() >= min_tokens_;
   const bool is_end = num_tokens() >= min_tokens_ && ends_sequence(token.token_id);

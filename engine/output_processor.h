@@ -12,6 +12,9 @@
 
 namespace tokenmill {
 
+/// A token and the tokens reported besides it.
+PositionLogprobs position_logprobs(const SampledToken& token);
+
 /// Turns the token ids of one sequence into text as they come. engine/text implements it; tests fake it.
 class TokenDecoder {
  public:
@@ -34,15 +37,16 @@ using TokenDecoderFactory = std::function<std::unique_ptr<TokenDecoder>(const Re
 ///   3. The last token allowed ends it with kLength.
 ///   4. Tokens that repeat as repetition_detection says end it with kRepetition.
 /// Before min_tokens only rule 3 holds, and a stop string must end behind the text of the first min_tokens tokens.
+/// With logprobs every id in token_ids has its entry, end tokens included.
 /// The text held back for an unfinished character is released at the end, and searched for stop strings like any other.
 class OutputProcessor {
  public:
-  /// eos_token_ids outlives the processor. max_generated_tokens >= 1. decoder may be null: no text, and then no stop
-  /// strings in sampling.
+  /// eos_token_ids outlives the processor. max_generated_tokens >= 0 (0: append() is never called). decoder may be
+  /// null: no text, and then no stop strings in sampling.
   OutputProcessor(const SamplingParams& sampling, std::span<const int32_t> eos_token_ids, int64_t max_generated_tokens,
                   std::unique_ptr<TokenDecoder> decoder);
 
-  /// Takes the next token (not failed). Returns true when the sequence ends with it; no token may follow.
+  /// Takes the next token (its status is kFine). Returns true when the sequence ends with it; no token may follow.
   bool append(const SampledToken& token);
   int64_t num_tokens() const { return static_cast<int64_t>(output_.token_ids.size()); }
   /// The result; once, after append() returned true.
@@ -58,6 +62,7 @@ class OutputProcessor {
   std::span<const int32_t> eos_token_ids_;  // empty with ignore_eos
   bool include_stop_str_in_output_;
   int64_t min_tokens_;
+  bool wants_logprobs_;
   int64_t max_generated_tokens_;
   RepetitionDetector repetition_;
   std::unique_ptr<TokenDecoder> decoder_;

@@ -8,13 +8,19 @@
 
 namespace tokenmill {
 
+enum class SampleStatus : uint8_t {
+  kFine = 0,
+  kNonFinite = 1,       ///< the row's logits held NaN or infinity
+  kNothingAllowed = 2,  ///< the row's bias and masks left no token
+};
+
 /// One sampled token, or one scored token of a prompt.
 struct SampledToken {
   int32_t token_id = 0;
-  float logprob = 0;          ///< of the raw logits
-  bool failed = false;        ///< the row's logits held NaN or infinity; token_id means nothing
-  int32_t rank = 1;           ///< as TokenLogprob's
-  PositionLogprobs top = {};  ///< the tokens asked for besides, as PositionLogprobs behind its first
+  float logprob = 0;                          ///< of the raw logits
+  SampleStatus status = SampleStatus::kFine;  ///< else the other fields mean nothing
+  int32_t rank = 1;                           ///< as TokenLogprob's; only when logprobs were asked for
+  PositionLogprobs top = {};                  ///< the tokens asked for besides, as PositionLogprobs behind its first
 };
 
 /// What a step produced.
@@ -25,7 +31,7 @@ struct StepResult {
     std::vector<SampledToken> scored = {};  ///< one per scored prompt position of the step, in order
   };
   uint64_t step_id = 0;
-  std::vector<Slot> slots;  ///< scheduled slots that wanted logits, in the plan's order
+  std::vector<Slot> slots;  ///< scheduled slots that wanted logits or scores, in the plan's order
   double device_seconds = 0;
 };
 
@@ -38,6 +44,8 @@ struct RunnerLimits {
   int64_t max_num_seqs = 0;            ///< slots
   int64_t max_num_batched_tokens = 0;  ///< tokens of one step
   int64_t max_logits_rows = 0;         ///< logits rows of one step; >= max_num_seqs
+  int64_t max_scored_rows = 0;         ///< scored prompt positions of one step; 0: prompts cannot be scored
+  int64_t max_logprobs = 0;            ///< most likely tokens reported per position, at most; the vocabulary: no limit
   int64_t max_model_len = 0;
   int64_t vocab_size = 0;
   int max_steps_in_flight = 1;

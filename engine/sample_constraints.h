@@ -9,13 +9,6 @@
 
 namespace tokenmill {
 
-/// What the next token of one sequence must be, or must not.
-struct StepConstraints {
-  int32_t forced_token_id = -1;           ///< -1: sampled
-  std::vector<int32_t> masked_token_ids;  ///< their logits count as minus infinity
-  bool operator==(const StepConstraints&) const = default;
-};
-
 /// The parameters of a row that look at what has been generated: min_tokens, bad_words of several tokens,
 /// thinking_budget, trace_decode_token_ids. (What is the same at every position is in SlotSampling.) Immutable: the
 /// next token's constraints are a function of the tokens before it.
@@ -28,6 +21,8 @@ class SampleConstraints {
   bool empty() const;
   /// next() reads the ids of all generated tokens: a step may be planned only when the last one has been collected.
   bool needs_history() const { return !sequences_.empty() || thinking_.has_value(); }
+  /// The most ids next() ever masks at one position.
+  int64_t max_masked_token_ids() const { return static_cast<int64_t>(end_token_ids_.size() + sequences_.size()); }
   /// Fills out for generated token number num_generated (0-based). generated: the tokens before it, all of them with
   /// needs_history(); else it is not read.
   void next(int64_t num_generated, std::span<const int32_t> generated, StepConstraints& out) const;

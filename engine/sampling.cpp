@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 
 namespace tokenmill {
 namespace {
@@ -39,6 +40,29 @@ uint64_t sample_key(uint64_t random_key, int index) {
   return mix(mix(random_key) + kGolden * static_cast<uint64_t>(index));
 }
 
+namespace {
+
+/// Allowed ids start from 0 and all others are masked; bad words of one token are masked; the rest is added.
+void set_bias(SlotSampling& slot, const SamplingParams& params) {
+  std::map<int32_t, float> bias;
+  slot.only_biased = !params.allowed_token_ids.empty();
+  for (const int32_t id : params.allowed_token_ids) bias[id] = 0;
+  for (const auto& [id, value] : params.logit_bias) {
+    if (!slot.only_biased || bias.contains(id)) bias[id] = value;
+  }
+  for (const std::vector<int32_t>& word : params.bad_words) {
+    if (word.size() == 1) bias[word.front()] = -std::numeric_limits<float>::infinity();
+  }
+  for (const auto& [id, value] : bias) slot.bias.push_back({id, value});
+}
+
+int32_t count_of(std::optional<int64_t> logprobs, int64_t vocab_size) {
+  if (!logprobs) return -1;
+  return static_cast<int32_t>(*logprobs == -1 ? vocab_size : std::min(*logprobs, vocab_size));
+}
+
+}  // namespace
+
 SlotSampling slot_sampling(const SamplingParams& params, uint64_t key, int64_t vocab_size) {
   SlotSampling slot;
   slot.temperature = static_cast<float>(params.temperature);
@@ -46,6 +70,13 @@ SlotSampling slot_sampling(const SamplingParams& params, uint64_t key, int64_t v
   slot.min_p = static_cast<float>(params.min_p);
   slot.top_k = params.top_k <= 0 || params.top_k >= vocab_size ? 0 : static_cast<int32_t>(params.top_k);
   slot.key = key;
+  slot.presence_penalty = static_cast<float>(params.presence_penalty);
+  slot.frequency_penalty = static_cast<float>(params.frequency_penalty);
+  slot.repetition_penalty = std::max(static_cast<float>(params.repetition_penalty), std::numeric_limits<float>::min());
+  set_bias(slot, params);
+  slot.logprob_token_ids = params.logprob_token_ids;
+  slot.num_logprobs = count_of(params.logprobs, vocab_size);
+  slot.num_prompt_logprobs = count_of(params.prompt_logprobs, vocab_size);
   return slot;
 }
 

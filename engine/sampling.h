@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/step_plan.h"
+#include "engine/slot_sampling.h"
 
 namespace tokenmill {
 
@@ -83,7 +83,8 @@ inline bool is_greedy(const SamplingParams& params) { return params.temperature 
 /// depend on: never changed without changing the numerics' identity.
 uint64_t sample_key(uint64_t random_key, int index);
 
-/// What the device tables hold for a sequence. top_k of vocab_size or more becomes 0 (off). params: normalized.
+/// What the device tables hold for a sequence: bias, allowed ids and bad words of one token as one list of biases.
+/// top_k of vocab_size or more becomes 0 (off). params: checked and normalized.
 SlotSampling slot_sampling(const SamplingParams& params, uint64_t key, int64_t vocab_size);
 
 }  // namespace tokenmill

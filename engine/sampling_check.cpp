@@ -14,7 +14,6 @@ using Violation = std::optional<FieldError>;
 
 constexpr int64_t kMaxSamples = 16384;
 constexpr size_t kMaxBadWords = 128;
-constexpr size_t kMaxLogprobTokenIds = 128;
 
 bool between(double value, double low, double high) { return value >= low && value <= high; }  // false for NaN
 
@@ -116,7 +115,7 @@ Violation check_logprobs(const SamplingParams& p, int64_t vocab_size, int64_t ma
   if (auto wrong = check_logprobs_count("prompt_logprobs", p.prompt_logprobs, vocab_size, max_logprobs)) return wrong;
   const auto num_ids = static_cast<int64_t>(p.logprob_token_ids.size());
   if (num_ids == 0) return check_logprobs_count("logprobs", p.logprobs, vocab_size, max_logprobs);
-  if (p.logprob_token_ids.size() > kMaxLogprobTokenIds)
+  if (num_ids > kMaxLogprobTokenIds)
     return FieldError{"logprob_token_ids", fmt::format("logprob_token_ids has {} ids; at most {} are allowed", num_ids,
                                                        kMaxLogprobTokenIds)};
   if (p.logprobs && *p.logprobs != num_ids)

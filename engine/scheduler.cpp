@@ -7,7 +7,7 @@
 namespace tokenmill {
 namespace {
 
-// Positions whose KV a sequence needs at its longest: its last token is sampled but never computed.
+// Positions whose KV a sequence needs at its longest: its last token is never computed.
 int64_t longest_kv(int64_t max_num_tokens) { return max_num_tokens - 1; }
 
 void clear_lists(std::vector<std::vector<int32_t>>& lists, size_t num_groups) {
@@ -31,11 +31,13 @@ Scheduler::Scheduler(const RunnerLimits& limits, const SchedulerOptions& options
 }
 
 std::optional<FieldError> Scheduler::refusal(int64_t num_prompt_tokens, int64_t max_num_tokens) const {
-  if (num_prompt_tokens >= limits_.max_model_len) {
+  const int64_t num_new_tokens = max_num_tokens > num_prompt_tokens ? 1 : 0;  // at least
+  if (num_prompt_tokens + num_new_tokens > limits_.max_model_len) {
     return FieldError{"prompt",
-                      fmt::format("prompt has {} tokens; at most {} fit in --max-model-len {} with one token to "
-                                  "generate; shorten the prompt or raise --max-model-len",
-                                  num_prompt_tokens, limits_.max_model_len - 1, limits_.max_model_len)};
+                      fmt::format("prompt has {} tokens; at most {} fit in --max-model-len {}{}; shorten the "
+                                  "prompt or raise --max-model-len",
+                                  num_prompt_tokens, limits_.max_model_len - num_new_tokens, limits_.max_model_len,
+                                  num_new_tokens > 0 ? " with one token to generate" : "")};
   }
   if (!options_.enable_chunked_prefill && num_prompt_tokens > limits_.max_num_batched_tokens) {
     return FieldError{"prompt",
@@ -81,7 +83,7 @@ bool Scheduler::schedule(StepPlan& plan) {
   admitted_.clear();
   step_entries(next_step_id_).clear();
 
-  Budget budget{limits_.max_num_batched_tokens, limits_.max_logits_rows};
+  Budget budget{limits_.max_num_batched_tokens, limits_.max_logits_rows, limits_.max_scored_rows};
   schedule_running(plan, budget);
   admit_waiting(plan, budget);
   plan.scheduled.resize(num_scheduled_);
@@ -121,7 +123,10 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
     Sequence& sequence = waiting_.front();
     const int64_t num_tokens = num_tokens_within(sequence, budget);
     if (num_tokens == 0) return;
-    if (!options_.enable_chunked_prefill && num_tokens < sequence.num_schedulable_tokens()) return;
+    if (!options_.enable_chunked_prefill && !sequence.is_prompt_scored() &&
+        num_tokens < sequence.num_schedulable_tokens()) {
+      return;
+    }
     if (!reserve(sequence)) return;
     sequence.status_ = SequenceStatus::kRunning;
     sequence.slot_ = free_slots_.back();
@@ -129,6 +134,7 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
     NewSlot& slot = plan.new_slots.emplace_back();
     slot.slot = sequence.slot_;
     slot.token_ids = sequence.token_ids_;
+    slot.num_prompt_tokens = sequence.num_prompt_tokens_;
     slot.sampling = sequence.sampling_;
     slot.block_ids.resize(limits_.kv_groups.size());
     schedule_tokens(sequence, num_tokens, slot.block_ids, plan, budget);
@@ -138,11 +144,30 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
   }
 }
 
-// What the step has room for. Without a logits row left, the token that would need one waits.
+// What the step has room for. Without a logits row left, the token that would need one waits; so do positions that
+// are to be scored.
 int64_t Scheduler::num_tokens_within(const Sequence& sequence, const Budget& budget) const {
-  const int64_t wanted = sequence.num_schedulable_tokens();
-  const int64_t num_tokens = std::min(wanted, budget.tokens);
-  return num_tokens == wanted && wanted > 0 && budget.logits_rows == 0 ? num_tokens - 1 : num_tokens;
+  const int64_t start = sequence.num_computed_tokens_;
+  int64_t end = start + std::min(sequence.num_schedulable_tokens(), budget.tokens);
+  if (sequence.is_prompt_scored()) {
+    const int64_t last = std::max(start, sequence.num_scores_planned_) + budget.scored_rows;
+    if (last < sequence.num_prompt_tokens_ - 1) end = std::min(end, last);
+  }
+  if (end > start && end == sequence.num_tokens() && budget.logits_rows == 0) --end;
+  return end - start;
+}
+
+// Positions computed again, after a preemption, keep the scores they have.
+void Scheduler::plan_scores(Sequence& sequence, ScheduledSlot& slot, Budget& budget) {
+  slot.scored_begin = slot.num_scored = 0;
+  if (!sequence.is_prompt_scored()) return;
+  const int64_t begin = std::max(slot.start, sequence.num_scores_planned_);
+  const int64_t end = std::min(slot.start + slot.num_tokens, sequence.num_prompt_tokens_ - 1);
+  if (end <= begin) return;
+  slot.scored_begin = static_cast<int32_t>(begin - slot.start);
+  slot.num_scored = static_cast<int32_t>(end - begin);
+  sequence.num_scores_planned_ = end;
+  budget.scored_rows -= end - begin;
 }
 
 void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTables& appended, StepPlan& plan,
@@ -163,7 +188,17 @@ void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTab
   slot.num_tokens = static_cast<int32_t>(num_tokens);
   slot.source = last_sampled ? TokenSource::kLastSampled : TokenSource::kLiteral;
   slot.logits_rows.clear();
-  if (wants_logits) slot.logits_rows.push_back(static_cast<int32_t>(num_tokens - 1));
+  slot.constraints.clear();
+  if (wants_logits) {
+    slot.logits_rows.push_back(static_cast<int32_t>(num_tokens - 1));
+    if (sequence.constraints_ != nullptr) {
+      sequence.constraints_->next(
+          end - sequence.num_prompt_tokens_,
+          std::span(sequence.token_ids_).subspan(static_cast<size_t>(sequence.num_prompt_tokens_)),
+          slot.constraints.emplace_back());
+    }
+  }
+  plan_scores(sequence, slot, budget);
 
   num_prompt_tokens_ += std::max<int64_t>(0, std::min(end, sequence.num_prompt_tokens_) - start);
   sequence.num_computed_tokens_ = end;
@@ -174,7 +209,7 @@ void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTab
   }
   budget.tokens -= num_tokens;
   ++sequence.num_steps_in_flight_;
-  step_entries(next_step_id_).push_back({&sequence, sequence.slot_, sequence.epoch_, wants_logits});
+  step_entries(next_step_id_).push_back({&sequence, sequence.slot_, sequence.epoch_, wants_logits, slot.num_scored});
 }
 
 std::span<const SequenceUpdate> Scheduler::update(const StepResult& result) {
@@ -186,18 +221,22 @@ std::span<const SequenceUpdate> Scheduler::update(const StepResult& result) {
     Sequence& sequence = *entry.sequence;
     --sequence.num_steps_in_flight_;
     const StepResult::Slot* got = nullptr;
-    if (entry.wants_logits) {
-      TM_ASSERT(
-          next < result.slots.size() && result.slots[next].slot == entry.slot && result.slots[next].tokens.size() == 1,
-          "step {} brings no token for slot {}", result.step_id, entry.slot);
+    if (entry.wants_logits || entry.num_scored > 0) {
+      TM_ASSERT(next < result.slots.size() && result.slots[next].slot == entry.slot &&
+                    result.slots[next].tokens.size() == (entry.wants_logits ? 1 : 0) &&
+                    result.slots[next].scored.size() == static_cast<size_t>(entry.num_scored),
+                "step {} does not bring what slot {} was scheduled for", result.step_id, entry.slot);
       got = &result.slots[next++];
     }
     if (sequence.status_ == SequenceStatus::kFinished) {
       if (sequence.num_steps_in_flight_ == 0) release_blocks(sequence);
     } else if (got != nullptr && entry.epoch == sequence.epoch_) {
-      --sequence.num_pending_tokens_;
-      sequence.token_ids_.push_back(got->tokens.front().token_id);
-      updates_.push_back({&sequence, got->tokens});
+      sequence.num_scores_collected_ += entry.num_scored;
+      if (entry.wants_logits) {
+        --sequence.num_pending_tokens_;
+        sequence.token_ids_.push_back(got->tokens.front().token_id);
+      }
+      updates_.push_back({&sequence, got->tokens, got->scored});
     }
   }
   TM_ASSERT(next == result.slots.size(), "step {} brings tokens of {} slots, {} were asked for", result.step_id,
@@ -222,6 +261,7 @@ void Scheduler::rewind(Sequence& sequence, int64_t num_tokens) {
   sequence.token_ids_.resize(sequence.token_ids_.size() - static_cast<size_t>(num_tokens));
   sequence.num_pending_tokens_ = 0;
   sequence.num_computed_tokens_ = std::min(sequence.num_computed_tokens_, sequence.num_known_tokens() - 1);
+  sequence.num_scores_planned_ = sequence.num_scores_collected_;
   sequence.last_sampled_position_ = -1;
   ++sequence.epoch_;
 }

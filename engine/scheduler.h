@@ -15,21 +15,24 @@
 namespace tokenmill {
 
 struct SchedulerOptions {
-  bool enable_chunked_prefill = true;  ///< false: a prompt is computed in one step or not yet
+  /// False: a prompt is computed in one step or not yet. (One that is scored may still take several: the scores of a
+  /// step have their own limit.)
+  bool enable_chunked_prefill = true;
 };
 
-/// Tokens that a collected step brought to a sequence; they are in sequence->token_ids() already.
+/// What a collected step brought to a sequence. The tokens are in sequence->token_ids() already.
 struct SequenceUpdate {
   Sequence* sequence = nullptr;
   std::span<const SampledToken> tokens;
+  std::span<const SampledToken> scored;  ///< the next prompt tokens in order, each once
 };
 
 /// Continuous batching of one replica: decides what each step computes. Pure host logic; one thread.
 ///
 /// Order: running sequences first, oldest first (one token each, or the rest of a prompt), then the waiting ones in
-/// WaitingQueue's order, as far as the step's tokens, logits rows, slots and KV blocks go. A sequence is admitted only when
-/// the blocks of its longest possible course fit beside those of all admitted before it, so growth never fails.
-/// A waiting sequence never overtakes another. A row's result does not depend on any of this.
+/// WaitingQueue's order, as far as the step's tokens, logits rows, slots and KV blocks go. A sequence is admitted only
+/// when the blocks of its longest possible course fit beside those of all admitted before it, so growth never fails. A
+/// waiting sequence never overtakes another. A row's result does not depend on any of this.
 ///
 /// Up to limits.max_steps_in_flight plans may be made before the oldest result is given to update(). A step's cost is
 /// proportional to the sequences that run, not to those that wait.
@@ -74,16 +77,19 @@ class Scheduler {
     int32_t slot;
     uint32_t epoch;
     bool wants_logits;
+    int32_t num_scored;
   };
   struct Budget {
     int64_t tokens;
     int64_t logits_rows;
+    int64_t scored_rows;
   };
 
   void discard_finished();
   void schedule_running(StepPlan& plan, Budget& budget);
   void admit_waiting(StepPlan& plan, Budget& budget);
   int64_t num_tokens_within(const Sequence& sequence, const Budget& budget) const;
+  void plan_scores(Sequence& sequence, ScheduledSlot& slot, Budget& budget);
   void schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTables& appended, StepPlan& plan, Budget& budget);
   bool reserve(const Sequence& sequence);
   void release_blocks(Sequence& sequence);

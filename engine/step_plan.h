@@ -4,24 +4,16 @@
 #include <span>
 #include <vector>
 
+#include "engine/slot_sampling.h"
 #include "kernels/kv_pool.h"
 
 namespace tokenmill {
 
-/// Sampling state of a slot as the device tables hold it.
-struct SlotSampling {
-  float temperature = 0;  ///< 0: greedy
-  float top_p = 1;
-  float min_p = 0;
-  int32_t top_k = 0;  ///< 0: off
-  uint64_t key = 0;
-  bool operator==(const SlotSampling&) const = default;
-};
-
 /// A sequence enters a slot (first time, or again after a preemption).
 struct NewSlot {
   int32_t slot = 0;
-  std::vector<int32_t> token_ids;               ///< all tokens known now: prompt, and generated ones after a preemption
+  std::vector<int32_t> token_ids;  ///< all tokens known now: prompt, and generated ones after a preemption
+  int64_t num_prompt_tokens = 0;   ///< of token_ids; penalties tell the prompt's from the others
   SlotSampling sampling;
   std::vector<std::vector<int32_t>> block_ids;  ///< per KV group, in order of position
   bool operator==(const NewSlot&) const = default;
@@ -48,6 +40,10 @@ struct ScheduledSlot {
   TokenSource source = TokenSource::kLiteral;
   /// Offsets inside [0, num_tokens) whose logits are wanted, ascending; each gives one sampled token.
   std::vector<int32_t> logits_rows;
+  /// Of those tokens, one per logits row; empty: none has any.
+  std::vector<StepConstraints> constraints;
+  /// Offsets [scored_begin, scored_begin + num_scored) inside [0, num_tokens): the prompt token behind each is scored.
+  int32_t scored_begin = 0, num_scored = 0;
   bool operator==(const ScheduledSlot&) const = default;
 };
 
@@ -58,13 +54,13 @@ struct GroupCopies {
   bool operator==(const GroupCopies&) const = default;
 };
 
-/// One step of a replica as deltas on stable slots (0 <= slot < max_num_seqs). Made by the leader's scheduler, broadcast
-/// as bytes; followers replay plans and never schedule. Order of effect: finished, preempted, fresh_blocks, copies,
-/// new_slots, grown, then the scheduled slots in their order (the flattened batch follows it).
+/// One step of a replica as deltas on stable slots (0 <= slot < max_num_seqs). Made by the leader's scheduler,
+/// broadcast as bytes; followers replay plans and never schedule. Order of effect: finished, preempted, fresh_blocks,
+/// copies, new_slots, grown, then the scheduled slots in their order (the flattened batch follows it).
 struct StepPlan {
   uint64_t step_id = 0;
-  bool dummy = false;  ///< nothing to compute, but step in time with the others
-  bool stop = false;   ///< the last plan: followers leave their loop
+  bool dummy = false;              ///< nothing to compute, but step in time with the others
+  bool stop = false;               ///< the last plan: followers leave their loop
   std::vector<int32_t> finished;   ///< slots released
   std::vector<int32_t> preempted;  ///< slots released, their sequences come back later as new
   /// Per group: blocks handed out now that have been used before; their stale values must not matter.
@@ -76,6 +72,7 @@ struct StepPlan {
 
   int64_t num_tokens() const;       ///< sum of scheduled num_tokens
   int64_t num_logits_rows() const;  ///< sum of scheduled logits_rows
+  int64_t num_scored() const;       ///< sum of scheduled num_scored
   bool operator==(const StepPlan&) const = default;
 };
 

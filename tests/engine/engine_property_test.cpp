@@ -8,6 +8,7 @@
 #include <set>
 
 #include "engine/engine.h"
+#include "engine/sample_constraints.h"
 #include "tests/support/fake_decoder.h"
 #include "tests/support/fake_runner.h"
 
@@ -23,6 +24,7 @@ struct Expected {
   FinishReason finish_reason = FinishReason::kLength;
   std::optional<int32_t> stop_id;
   double cumulative_logprob = 0;
+  std::vector<PositionLogprobs> logprobs, prompt_logprobs;
   std::string error_code;
 };
 
@@ -36,7 +38,8 @@ struct Job {
 };
 
 struct Tally {
-  int64_t requests = 0, refused = 0, failed = 0, stopped = 0, lengths = 0, dropped = 0, chunked = 0;
+  int64_t requests = 0, refused = 0, failed = 0, stopped = 0, lengths = 0, dropped = 0, chunked = 0, scored = 0,
+          constrained = 0;
 };
 
 class Random {
@@ -73,10 +76,30 @@ void make_limits(Random& random, Job& job) {
   limits.max_num_seqs = random.between(1, 8);
   limits.max_num_batched_tokens = random.between(1, 64);
   limits.max_logits_rows = random.one_in(4) ? random.between(1, limits.max_num_seqs) : limits.max_num_seqs;
+  limits.max_scored_rows = random.between(1, limits.max_num_batched_tokens);
+  limits.max_logprobs = 3;
   limits.vocab_size = random.between(4, 40);
   limits.max_steps_in_flight = static_cast<int>(random.between(1, 3));
   job.model = {limits.kv_groups, limits.vocab_size, static_cast<uint64_t>(random.between(0, 1 << 30)),
                random.one_in(3) ? 60 : 0};
+}
+
+/// What looks at more than the next token: masks and forced tokens of steps, logprobs, prompts that are scored.
+void add_constraints(Random& random, const Job& job, SamplingParams& sampling) {
+  const auto id = [&] { return static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)); };
+  const int64_t most = sampling.max_tokens.value_or(20);
+  if (random.one_in(4) && sampling.stop.empty()) sampling.min_tokens = random.between(0, most);
+  if (random.one_in(4)) sampling.bad_words = {{id(), id()}, {id(), id(), id()}};
+  for (int64_t i = random.one_in(6) ? random.between(1, most) : 0; i > 0; --i) {
+    sampling.trace_decode_token_ids.push_back(id());
+  }
+  if (random.one_in(3)) sampling.logprobs = random.between(0, 3);
+  if (random.one_in(4)) sampling.prompt_logprobs = random.between(0, 3);
+  if (sampling.prompt_logprobs && random.one_in(2)) {
+    sampling.max_tokens = 0;
+    sampling.min_tokens = 0;
+    sampling.trace_decode_token_ids.clear();
+  }
 }
 
 Request make_request(Random& random, const Job& job, int64_t request_id) {
@@ -97,6 +120,7 @@ Request make_request(Random& random, const Job& job, int64_t request_id) {
   if (random.one_in(4)) {
     request.sampling.stop_token_ids.push_back(static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)));
   }
+  if (job.limits.vocab_size >= 8 && random.one_in(2)) add_constraints(random, job, request.sampling);
   return request;
 }
 
@@ -123,7 +147,8 @@ Job make_job(uint64_t seed) {
 bool refused(const Job& job, const Request& request) {
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
   const RunnerLimits& limits = job.limits;
-  if (num_prompt_tokens == 0 || num_prompt_tokens >= limits.max_model_len) return true;
+  const bool score_only = request.sampling.max_tokens == 0;
+  if (num_prompt_tokens == 0 || num_prompt_tokens + (score_only ? 0 : 1) > limits.max_model_len) return true;
   if (request.prompt_token_ids.back() >= limits.vocab_size) return true;
   if (!job.options.enable_chunked_prefill && num_prompt_tokens > limits.max_num_batched_tokens) return true;
   const int64_t longest =
@@ -160,6 +185,27 @@ bool cut(const SamplingParams& sampling, Expected& expected) {
   return false;
 }
 
+StepConstraints constraints_of(const Job& job, const SamplingParams& sampling, const Ids& generated) {
+  StepConstraints out;
+  if (generated.size() < sampling.trace_decode_token_ids.size()) {
+    out.forced_token_id = sampling.trace_decode_token_ids[generated.size()];
+  }
+  if (static_cast<int64_t>(generated.size()) < sampling.min_tokens) {
+    out.masked_token_ids = sampling.stop_token_ids;
+    if (!sampling.ignore_eos) {
+      out.masked_token_ids.insert(out.masked_token_ids.end(), job.options.eos_token_ids.begin(),
+                                  job.options.eos_token_ids.end());
+    }
+  }
+  for (const Ids& word : sampling.bad_words) {
+    Ids longer = generated;
+    longer.push_back(word.back());
+    const bool ends_with = longer.size() >= word.size() && std::equal(word.rbegin(), word.rend(), longer.rbegin());
+    if (ends_with) out.masked_token_ids.push_back(word.back());
+  }
+  return out;
+}
+
 Expected run_alone(const Job& job, const Request& request) {
   Expected expected;
   if (refused(job, request)) {
@@ -169,10 +215,16 @@ Expected run_alone(const Job& job, const Request& request) {
   const SamplingParams& sampling = request.sampling;
   const auto contains = [](const Ids& ids, int32_t id) { return std::count(ids.begin(), ids.end(), id) > 0; };
   Ids all = request.prompt_token_ids;
+  for (size_t i = 1; sampling.prompt_logprobs && i < all.size(); ++i) {
+    const auto count = static_cast<int32_t>(*sampling.prompt_logprobs);
+    expected.prompt_logprobs.push_back(position_logprobs(job.model.score(std::span(all).first(i), all[i], count)));
+  }
+  if (sampling.max_tokens == 0) return expected;
   Ids shown;  // ids that count for the text
   while (true) {
-    const SampledToken token = job.model.next(all, sample_key(request.random_key, 0));
-    if (token.failed) {
+    const SampledToken token =
+        job.model.next(all, sample_key(request.random_key, 0), constraints_of(job, sampling, expected.token_ids));
+    if (token.status != SampleStatus::kFine) {
       expected = {};
       expected.error_code = "internal";
       return expected;
@@ -181,8 +233,10 @@ Expected run_alone(const Job& job, const Request& request) {
     all.push_back(id);
     expected.token_ids.push_back(id);
     expected.cumulative_logprob += static_cast<double>(token.logprob);
-    const bool eos = !sampling.ignore_eos && contains(job.options.eos_token_ids, id);
-    const bool stop_id = !eos && contains(sampling.stop_token_ids, id);
+    if (sampling.logprobs) expected.logprobs.push_back(position_logprobs(token));
+    const bool may_end = static_cast<int64_t>(expected.token_ids.size()) >= sampling.min_tokens;  // a trace may not
+    const bool eos = may_end && !sampling.ignore_eos && contains(job.options.eos_token_ids, id);
+    const bool stop_id = may_end && !eos && contains(sampling.stop_token_ids, id);
     if (!(eos || stop_id) || sampling.include_stop_str_in_output) shown.push_back(id);
     const bool length = static_cast<int64_t>(all.size()) == job.limits.max_model_len ||
                         static_cast<int64_t>(expected.token_ids.size()) == sampling.max_tokens.value_or(-1);
@@ -211,6 +265,8 @@ void check_output(const RequestOutput& got, const Expected& expected, const Requ
   const SequenceOutput& output = got.outputs.front();
   REQUIRE(output.token_ids == expected.token_ids);
   REQUIRE(output.text == expected.text);
+  REQUIRE(output.logprobs == expected.logprobs);
+  REQUIRE(got.prompt_logprobs == expected.prompt_logprobs);
   REQUIRE(output.finish_reason == expected.finish_reason);
   StopReason stop_reason;
   if (!expected.stop_string.empty()) stop_reason = expected.stop_string;
@@ -252,7 +308,12 @@ void run_job(uint64_t seed, Tally& tally) {
     check_output(output, expected, request);
     tally.refused += expected.error_code == "invalid_request" ? 1 : 0;
     num_nan += expected.error_code == "internal" ? 1 : 0;
-    if (expected.error_code != "invalid_request") num_prompt_tokens += output.num_prompt_tokens;
+    // The last token of a prompt that is only scored is not computed.
+    if (expected.error_code != "invalid_request") {
+      num_prompt_tokens += output.num_prompt_tokens - (request.sampling.max_tokens == 0 ? 1 : 0);
+    }
+    tally.scored += static_cast<int64_t>(output.prompt_logprobs.size());
+    tally.constrained += SampleConstraints(request.sampling, job.options.eos_token_ids).empty() ? 0 : 1;
     if (!output.error) {
       (expected.finish_reason == FinishReason::kStop ? tally.stopped : tally.lengths) += 1;
       num_generation_tokens += output.num_completion_tokens;
@@ -274,7 +335,8 @@ TEST_CASE("random jobs give every request what it gets alone, once, and leave no
   }
   MESSAGE("requests " << tally.requests << ", refused " << tally.refused << ", failed " << tally.failed << ", stopped "
                       << tally.stopped << ", length " << tally.lengths << ", longer than a step " << tally.chunked
-                      << ", tokens dropped after an end " << tally.dropped);
+                      << ", tokens dropped after an end " << tally.dropped << ", prompt tokens scored " << tally.scored
+                      << ", constrained " << tally.constrained);
   // The jobs must meet what they are there to test.
   CHECK(tally.refused > 500);
   CHECK(tally.failed > 500);
@@ -282,6 +344,8 @@ TEST_CASE("random jobs give every request what it gets alone, once, and leave no
   CHECK(tally.lengths > 5000);
   CHECK(tally.chunked > 500);
   CHECK(tally.dropped > 5000);
+  CHECK(tally.scored > 5000);
+  CHECK(tally.constrained > 5000);
 }
 
 }  // namespace

@@ -57,7 +57,7 @@ class ScriptedRunner final : public Runner {
 
 std::vector<SampledToken> script(const Ids& ids) {
   std::vector<SampledToken> tokens;
-  for (const int32_t id : ids) tokens.push_back({id, -0.25f, false});
+  for (const int32_t id : ids) tokens.push_back({id, -0.25f, SampleStatus::kFine});
   return tokens;
 }
 
@@ -196,7 +196,8 @@ TEST_CASE("a request that can never run comes back with the field and the reason
 
 TEST_CASE("logits that are not numbers cost the row and nothing else") {
   ManualClock clock;
-  ScriptedRunner runner({{1, -1, false}, {0, 0, true}, {2, -1, false}}, clock);
+  ScriptedRunner runner({{1, -1, SampleStatus::kFine}, {0, 0, SampleStatus::kNonFinite}, {2, -1, SampleStatus::kFine}},
+                        clock);
   Engine engine(runner, nullptr, {.detokenize = false, .clock = &clock});
   const RequestOutput failed = run_one(engine, {.prompt_token_ids = {5}, .sampling = {.max_tokens = 9}});
   REQUIRE(failed.error);
@@ -224,6 +225,79 @@ TEST_CASE("64 slots are kept full while rows wait") {
   }
   while (engine.num_unfinished() > 64) engine.step();
   CHECK(static_cast<double>(engine.stats().sum_running) / static_cast<double>(engine.stats().num_steps) > 48);
+}
+
+/// Every token and score as test::FakeModel gives them.
+struct FakeEngine {
+  explicit FakeEngine(const RunnerLimits& limits)
+      : model{limits.kv_groups, limits.vocab_size, 3, 0},
+        runner(model, limits),
+        engine(runner, TokenDecoderFactory(), {.eos_token_ids = {7}, .detokenize = false}) {}
+  test::FakeModel model;
+  test::FakeRunner runner;
+  Engine engine;
+};
+
+RunnerLimits scoring_limits() {
+  RunnerLimits limits = small_limits();
+  limits.max_scored_rows = 5;
+  limits.max_logprobs = 2;
+  return limits;
+}
+
+TEST_CASE("a prompt that is only scored: one output without tokens, a score for every token but the first") {
+  FakeEngine fake(scoring_limits());
+  Ids prompt(64);  // as long as max_model_len: nothing follows it
+  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(i * 3);
+  const RequestOutput output =
+      run_one(fake.engine, {.prompt_token_ids = prompt, .sampling = {.max_tokens = 0, .prompt_logprobs = 2}});
+  REQUIRE_FALSE(output.error);
+  REQUIRE(output.outputs.size() == 1);
+  CHECK(output.outputs[0].token_ids.empty());
+  CHECK(output.outputs[0].finish_reason == FinishReason::kLength);
+  CHECK(output.num_completion_tokens == 0);
+  REQUIRE(output.prompt_logprobs.size() == 63);
+  for (size_t i = 1; i < prompt.size(); ++i) {
+    CHECK(output.prompt_logprobs[i - 1] ==
+          position_logprobs(fake.model.score(std::span(prompt).first(i), prompt[i], 2)));
+  }
+  CHECK(fake.runner.num_sampled_tokens() == 0);
+  CHECK(fake.runner.num_steps() == 13);  // 63 positions, 5 scores in a step
+}
+
+TEST_CASE("scoring a prompt of one token, or generating nothing without scores, ends at once") {
+  FakeEngine fake(scoring_limits());
+  for (const SamplingParams& sampling : {SamplingParams{.max_tokens = 0, .prompt_logprobs = 0}, {.max_tokens = 0}}) {
+    const RequestOutput output = run_one(fake.engine, {.prompt_token_ids = {5}, .sampling = sampling});
+    CHECK_FALSE(output.error);
+    CHECK(output.outputs.size() == 1);
+    CHECK(output.prompt_logprobs.empty());
+  }
+  CHECK(fake.runner.num_steps() == 0);
+  CHECK(fake.engine.idle());
+}
+
+TEST_CASE("more masked ids than a step has room for are the row's error") {
+  FakeEngine fake(scoring_limits());
+  const auto refusal = [&](SamplingParams sampling) {
+    const RequestOutput output = run_one(fake.engine, {.prompt_token_ids = {5}, .sampling = std::move(sampling)});
+    REQUIRE(output.error);
+    CHECK(output.error->code == "invalid_request");
+    return output.error->field + ": " + output.error->message;
+  };
+  CHECK(refusal({.min_tokens = 1, .stop_token_ids = Ids(256, 1)})
+            .starts_with("stop_token_ids: min_tokens and bad_words mask up to 257"));
+  CHECK_FALSE(run_one(fake.engine, {.prompt_token_ids = {5}, .sampling = {.max_tokens = 1, .logprobs = 2}}).error);
+}
+
+TEST_CASE("a token that nothing is allowed for is the row's error") {
+  ManualClock clock;
+  ScriptedRunner runner({{0, 0, SampleStatus::kNothingAllowed}}, clock);
+  Engine engine(runner, TokenDecoderFactory(), {.detokenize = false, .clock = &clock});
+  const RequestOutput output = run_one(engine, {.prompt_token_ids = {5}});
+  REQUIRE(output.error);
+  CHECK(output.error->code == "invalid_request");
+  CHECK(output.error->message.starts_with("no token is allowed as generated token 1: allowed_token_ids, logit_bias"));
 }
 
 }  // namespace

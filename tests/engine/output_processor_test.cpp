@@ -16,7 +16,7 @@ SequenceOutput run(const Strings& pieces, const SamplingParams& sampling, int64_
                    const Ids& eos = {}) {
   OutputProcessor processor(sampling, eos, max_tokens, std::make_unique<test::FakeDecoder>(pieces));
   for (int32_t id = 0; id < static_cast<int32_t>(pieces.size()); ++id) {
-    if (processor.append({id, -0.5f, false})) return processor.take();
+    if (processor.append({id, -0.5f, SampleStatus::kFine})) return processor.take();
   }
   FAIL("the sequence did not end");
   return {};
@@ -131,7 +131,7 @@ TEST_CASE("a sequence that repeats itself ends, unless its length does first") {
   const auto finish = [&](const Ids& ids, int64_t min_tokens, int64_t max_tokens) {
     OutputProcessor processor({.min_tokens = min_tokens, .repetition_detection = twice}, {}, max_tokens, nullptr);
     for (const int32_t id : ids)
-      if (processor.append({id, -1, false})) return processor.take();
+      if (processor.append({id, -1, SampleStatus::kFine})) return processor.take();
     FAIL("the sequence did not end");
     return SequenceOutput();
   };
@@ -145,8 +145,8 @@ TEST_CASE("a sequence that repeats itself ends, unless its length does first") {
 
 TEST_CASE("without a decoder there are ids and no text") {
   OutputProcessor processor({}, {}, 2, nullptr);
-  CHECK_FALSE(processor.append({5, -1, false}));
-  CHECK(processor.append({6, -2, false}));
+  CHECK_FALSE(processor.append({5, -1, SampleStatus::kFine}));
+  CHECK(processor.append({6, -2, SampleStatus::kFine}));
   const SequenceOutput output = processor.take();
   CHECK(output.text.empty());
   CHECK(output.token_ids == Ids{5, 6});
@@ -155,8 +155,8 @@ TEST_CASE("without a decoder there are ids and no text") {
 
 TEST_CASE("no token is taken after the end") {
   OutputProcessor processor({}, {}, 1, nullptr);
-  CHECK(processor.append({5, -1, false}));
-  CHECK_THROWS_AS(processor.append({5, -1, false}), Error);
+  CHECK(processor.append({5, -1, SampleStatus::kFine}));
+  CHECK_THROWS_AS(processor.append({5, -1, SampleStatus::kFine}), Error);
 }
 
 }  // namespace

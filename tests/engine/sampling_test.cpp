@@ -50,5 +50,31 @@ TEST_CASE("every request and every sample of it has a key of its own, the same i
   CHECK(sample_key(~uint64_t{0}, 3) == 0x5176985d86cff511u);
 }
 
+TEST_CASE("bias, allowed ids and bad words of one token become one list of biases, ascending by id") {
+  const float masked = -std::numeric_limits<float>::infinity();
+  SamplingParams params;
+  params.logit_bias = {{3, 1.5f}, {7, -2.0f}};
+  params.bad_words = {{7}, {1, 2}, {5}};
+  SlotSampling slot = slot_sampling(params, 1, 100);
+  CHECK_FALSE(slot.only_biased);
+  CHECK(slot.bias == std::vector<TokenBias>{{3, 1.5f}, {5, masked}, {7, masked}});
+  params.allowed_token_ids = {9, 3, 5};
+  slot = slot_sampling(params, 1, 100);
+  CHECK(slot.only_biased);
+  CHECK(slot.bias == std::vector<TokenBias>{{3, 1.5f}, {5, masked}, {7, masked}, {9, 0}});
+  CHECK(slot_sampling({}, 1, 100) == SlotSampling{.temperature = 1, .key = 1});
+  CHECK_FALSE(slot_sampling({}, 1, 100).has_bias());
+}
+
+TEST_CASE("the numbers of tokens reported: none, some, the whole vocabulary, those of a list") {
+  CHECK(slot_sampling({}, 1, 100).num_logprobs == -1);
+  CHECK(slot_sampling({.logprobs = 0}, 1, 100).num_logprobs == 0);
+  CHECK(slot_sampling({.logprobs = -1, .prompt_logprobs = 200}, 1, 100).num_logprobs == 100);
+  CHECK(slot_sampling({.logprobs = -1, .prompt_logprobs = 200}, 1, 100).num_prompt_logprobs == 100);
+  const SlotSampling listed = slot_sampling(normalized({.logprob_token_ids = {4, 2}}), 1, 100);
+  CHECK(listed.num_logprobs == 2);
+  CHECK(listed.logprob_token_ids == std::vector<int32_t>{4, 2});
+}
+
 }  // namespace
 }  // namespace tokenmill

@@ -123,7 +123,8 @@ class InstantRunner {
   static StepResult answer(const StepPlan& plan) {
     StepResult result;
     result.step_id = plan.step_id;
-    for (const ScheduledSlot& slot : plan.scheduled) result.slots.push_back({slot.slot, {{7, -1.0f, false}}});
+    for (const ScheduledSlot& slot : plan.scheduled)
+      result.slots.push_back({slot.slot, {{7, -1.0f, SampleStatus::kFine}}});
     return result;
   }
 };

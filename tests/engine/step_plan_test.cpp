@@ -24,6 +24,19 @@ std::vector<std::vector<int32_t>> random_lists(Random& random) {
   return lists;
 }
 
+SlotSampling random_sampling(Random& random) {
+  SlotSampling sampling{0.5f, 0.25f, 0.125f, static_cast<int32_t>(random()), random()};
+  sampling.presence_penalty = 1.5f;
+  sampling.frequency_penalty = -0.5f;
+  sampling.repetition_penalty = 1.25f;
+  sampling.only_biased = random() % 2 == 0;
+  for (const int32_t id : random_ids(random, 3)) sampling.bias.push_back({id, static_cast<float>(random() % 100)});
+  sampling.num_logprobs = static_cast<int32_t>(random());
+  sampling.logprob_token_ids = random_ids(random, 3);
+  sampling.num_prompt_logprobs = static_cast<int32_t>(random());
+  return sampling;
+}
+
 StepPlan random_plan(Random& random) {
   StepPlan plan;
   plan.step_id = random();
@@ -39,15 +52,22 @@ StepPlan random_plan(Random& random) {
     for (BlockCopy& copy : group.copies) copy = {static_cast<int32_t>(random()), static_cast<int32_t>(random())};
   }
   for (size_t i = random() % 3; i > 0; --i) {
-    const SlotSampling sampling{0.5f, 0.25f, 0.125f, static_cast<int32_t>(random()), random()};
-    plan.new_slots.push_back({static_cast<int32_t>(random()), random_ids(random, 5), sampling, random_lists(random)});
+    plan.new_slots.push_back({static_cast<int32_t>(random()), random_ids(random, 5), static_cast<int64_t>(random()),
+                              random_sampling(random), random_lists(random)});
   }
   for (size_t i = random() % 3; i > 0; --i)
     plan.grown.push_back({static_cast<int32_t>(random()), random_lists(random)});
   for (size_t i = random() % 4; i > 0; --i) {
-    plan.scheduled.push_back(
-        {static_cast<int32_t>(random()), static_cast<int64_t>(random()), static_cast<int32_t>(random() % 100),
-         random() % 2 == 0 ? TokenSource::kLiteral : TokenSource::kLastSampled, random_ids(random, 2)});
+    ScheduledSlot& slot = plan.scheduled.emplace_back();
+    slot = {static_cast<int32_t>(random()), static_cast<int64_t>(random()), static_cast<int32_t>(random() % 100),
+            random() % 2 == 0 ? TokenSource::kLiteral : TokenSource::kLastSampled, random_ids(random, 2)};
+    if (random() % 2 == 0) {
+      for (size_t r = 0; r < slot.logits_rows.size(); ++r) {
+        slot.constraints.push_back({static_cast<int32_t>(random()), random_ids(random, 3)});
+      }
+    }
+    slot.scored_begin = static_cast<int32_t>(random());
+    slot.num_scored = static_cast<int32_t>(random());
   }
   return plan;
 }
@@ -63,9 +83,9 @@ TEST_CASE("a plan comes back from its bytes as it was") {
 
 TEST_CASE("the first byte is the format's version and another one is refused by number") {
   std::vector<std::byte> bytes = serialize(StepPlan{});
-  CHECK(bytes.front() == std::byte{1});
-  bytes.front() = std::byte{2};
-  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("version at byte 1 is 2; this program knows 1"),
+  CHECK(bytes.front() == std::byte{2});
+  bytes.front() = std::byte{3};
+  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("version at byte 1 is 3; this program knows 2"),
                        Error);
 }
 
@@ -108,12 +128,23 @@ TEST_CASE("mutated bytes are refused or are exactly the bytes of another plan") 
   CHECK(accepted > 1000);
 }
 
+TEST_CASE("constraints of another number of rows than the logits rows are refused") {
+  StepPlan plan;
+  plan.scheduled.push_back({0, 0, 5, TokenSource::kLiteral, {4}, {{7, {1, 2}}}});
+  CHECK(deserialize_step_plan(serialize(plan)) == plan);
+  plan.scheduled[0].logits_rows = {3, 4};
+  CHECK_THROWS_WITH_AS(deserialize_step_plan(serialize(plan)), doctest::Contains("are of 1 logits rows; there are 2"),
+                       Error);
+}
+
 TEST_CASE("a plan counts its tokens and its logits rows") {
   StepPlan plan;
-  plan.scheduled = {
-      {0, 0, 5, TokenSource::kLiteral, {4}}, {3, 9, 1, TokenSource::kLastSampled, {0}}, {1, 0, 7, {}, {}}};
+  plan.scheduled = {{0, 0, 5, TokenSource::kLiteral, {4}, {}, 1, 3},
+                    {3, 9, 1, TokenSource::kLastSampled, {0}},
+                    {1, 0, 7, {}, {}, {}, 0, 7}};
   CHECK(plan.num_tokens() == 13);
   CHECK(plan.num_logits_rows() == 2);
+  CHECK(plan.num_scored() == 10);
 }
 
 }  // namespace

@@ -26,28 +26,57 @@ int64_t first_shown(const KvSpec& spec, int64_t position) {
   return spec.kind == KvSpec::Kind::kFull ? 0 : std::max<int64_t>(0, position + 1 - spec.window);
 }
 
-}  // namespace
-
-SampledToken FakeModel::next(const std::vector<std::vector<int32_t>>& shown, uint64_t key) const {
-  uint64_t hash = fold(seed, key);
+uint64_t hash_of(uint64_t hash, const std::vector<std::vector<int32_t>>& shown) {
   for (const std::vector<int32_t>& tokens : shown) {
     hash = fold(hash, tokens.size());
     for (const int32_t id : tokens) hash = fold(hash, static_cast<uint64_t>(static_cast<int64_t>(id)));
   }
+  return hash;
+}
+
+float logprob_of(uint64_t hash) { return -static_cast<float>(hash >> 40) / static_cast<float>(1 << 24); }
+
+std::vector<std::vector<int32_t>> shown_by(const std::vector<KvSpec>& groups, std::span<const int32_t> token_ids) {
+  std::vector<std::vector<int32_t>> shown;
+  const auto position = static_cast<int64_t>(token_ids.size()) - 1;
+  for (const KvSpec& spec : groups)
+    shown.emplace_back(token_ids.begin() + first_shown(spec, position), token_ids.end());
+  return shown;
+}
+
+}  // namespace
+
+SampledToken FakeModel::next(const std::vector<std::vector<int32_t>>& shown, uint64_t key,
+                             const StepConstraints& constraints) const {
+  const uint64_t hash = hash_of(fold(seed, key), shown);
   SampledToken token;
   token.token_id = static_cast<int32_t>((hash >> 8) % static_cast<uint64_t>(vocab_size));
-  token.logprob = -static_cast<float>(hash >> 40) / static_cast<float>(1 << 24);
-  token.failed = fails_one_in > 0 && fold(hash, 1) % static_cast<uint64_t>(fails_one_in) == 0;
+  token.logprob = logprob_of(hash);
+  const bool fails = fails_one_in > 0 && fold(hash, 1) % static_cast<uint64_t>(fails_one_in) == 0;
+  if (fails) token.status = SampleStatus::kNonFinite;
+  const std::set<int32_t> masked(constraints.masked_token_ids.begin(), constraints.masked_token_ids.end());
+  if (static_cast<int64_t>(masked.size()) >= vocab_size) token.status = SampleStatus::kNothingAllowed;
+  while (token.status == SampleStatus::kFine && masked.contains(token.token_id))
+    token.token_id = static_cast<int32_t>((token.token_id + 1) % vocab_size);
+  if (constraints.forced_token_id >= 0) token.token_id = constraints.forced_token_id;
   return token;
 }
 
-SampledToken FakeModel::next(std::span<const int32_t> token_ids, uint64_t key) const {
-  std::vector<std::vector<int32_t>> shown;
-  const auto position = static_cast<int64_t>(token_ids.size()) - 1;
-  for (const KvSpec& spec : kv_groups) {
-    shown.emplace_back(token_ids.begin() + first_shown(spec, position), token_ids.end());
-  }
-  return next(shown, key);
+SampledToken FakeModel::next(std::span<const int32_t> token_ids, uint64_t key,
+                             const StepConstraints& constraints) const {
+  return next(shown_by(kv_groups, token_ids), key, constraints);
+}
+
+SampledToken FakeModel::score(const std::vector<std::vector<int32_t>>& shown, int32_t token_id,
+                              int32_t num_logprobs) const {
+  const uint64_t hash = fold(hash_of(fold(seed, 77), shown), static_cast<uint64_t>(token_id));
+  SampledToken token{.token_id = token_id, .logprob = logprob_of(hash), .rank = static_cast<int32_t>(hash % 100) + 1};
+  for (int32_t i = 0; i < num_logprobs; ++i) token.top.push_back({i, logprob_of(fold(hash, 5)), i + 1});
+  return token;
+}
+
+SampledToken FakeModel::score(std::span<const int32_t> token_ids, int32_t token_id, int32_t num_logprobs) const {
+  return score(shown_by(kv_groups, token_ids), token_id, num_logprobs);
 }
 
 FakeRunner::FakeRunner(const FakeModel& model, const RunnerLimits& limits, bool allow_rewinds)
@@ -67,6 +96,7 @@ Ticket FakeRunner::launch(const StepPlan& plan) {
           plan.num_tokens());
   require(plan.num_logits_rows() <= limits_.max_logits_rows, "step {} has {} logits rows", plan.step_id,
           plan.num_logits_rows());
+  require(plan.num_scored() <= limits_.max_scored_rows, "step {} scores {} positions", plan.step_id, plan.num_scored());
   last_launched_step_ = plan.step_id;
   apply(plan);
   StepResult result;
@@ -112,6 +142,7 @@ void FakeRunner::apply(const StepPlan& plan) {
     slot.used = true;
     for (const int32_t id : fresh.token_ids) slot.tokens.push_back({id, 0});
     slot.sampling = fresh.sampling;
+    slot.num_prompt_tokens = fresh.num_prompt_tokens;
     slot.blocks.resize(blocks_.size());
     hand_out(slot, fresh.slot, fresh.block_ids, plan);
   }
@@ -177,17 +208,41 @@ void FakeRunner::compute(const ScheduledSlot& scheduled, const StepPlan& plan, S
     }
   }
   slot.num_computed = end;
-  if (scheduled.logits_rows.empty()) return;
-  StepResult::Slot sampled{scheduled.slot, {}};
-  for (const int32_t row : scheduled.logits_rows) {
-    const int64_t position = scheduled.start + row;
-    sampled.tokens.push_back(model_.next(shown(slot, position), slot.sampling.key));
+  if (scheduled.logits_rows.empty() && scheduled.num_scored == 0) return;
+  StepResult::Slot& out = result.slots.emplace_back(StepResult::Slot{scheduled.slot, {}});
+  score(scheduled, out);
+  sample(scheduled, plan.step_id, out);
+}
+
+void FakeRunner::score(const ScheduledSlot& scheduled, StepResult::Slot& out) {
+  Slot& slot = slot_at(scheduled.slot);
+  const int64_t begin = scheduled.start + scheduled.scored_begin, end = begin + scheduled.num_scored;
+  if (begin == end) return;
+  require(scheduled.scored_begin >= 0 && begin < end && begin >= slot.scored_end && end < slot.num_prompt_tokens &&
+              end <= scheduled.start + scheduled.num_tokens,
+          "slot {} scores [{}, {}) of a prompt of {} in a step from {}", scheduled.slot, begin, end,
+          slot.num_prompt_tokens, scheduled.start);
+  slot.scored_end = end;
+  for (int64_t p = begin; p < end; ++p) {
+    out.scored.push_back(
+        model_.score(shown(slot, p), slot.tokens[static_cast<size_t>(p + 1)].id, slot.sampling.num_prompt_logprobs));
+  }
+}
+
+void FakeRunner::sample(const ScheduledSlot& scheduled, uint64_t step_id, StepResult::Slot& out) {
+  Slot& slot = slot_at(scheduled.slot);
+  require(scheduled.constraints.empty() || scheduled.constraints.size() == scheduled.logits_rows.size(),
+          "constraints of {} rows", scheduled.constraints.size());
+  for (size_t i = 0; i < scheduled.logits_rows.size(); ++i) {
+    const int64_t position = scheduled.start + scheduled.logits_rows[i];
+    const StepConstraints none;
+    out.tokens.push_back(model_.next(shown(slot, position), slot.sampling.key,
+                                     scheduled.constraints.empty() ? none : scheduled.constraints[i]));
     slot.tokens.resize(static_cast<size_t>(position + 1));
-    slot.tokens.push_back({sampled.tokens.back().token_id, plan.step_id});
+    slot.tokens.push_back({out.tokens.back().token_id, step_id});
     slot.last_sampled_position = position + 1;
   }
-  num_sampled_tokens_ += static_cast<int64_t>(sampled.tokens.size());
-  result.slots.push_back(std::move(sampled));
+  num_sampled_tokens_ += static_cast<int64_t>(out.tokens.size());
 }
 
 std::vector<std::vector<int32_t>> FakeRunner::shown(const Slot& slot, int64_t position) const {

@@ -14,18 +14,23 @@ struct FakeModel {
   std::vector<KvSpec> kv_groups;
   int64_t vocab_size = 0;
   uint64_t seed = 0;
-  int64_t fails_one_in = 0;  ///< one of so many next tokens is failed (NaN logits); 0: none
+  int64_t fails_one_in = 0;  ///< one of so many next tokens is non-finite; 0: none
 
-  /// shown[g]: the tokens group g shows, oldest first.
-  SampledToken next(const std::vector<std::vector<int32_t>>& shown, uint64_t key) const;
+  /// shown[g]: the tokens group g shows, oldest first. A masked token gives way to the next id that is not.
+  SampledToken next(const std::vector<std::vector<int32_t>>& shown, uint64_t key,
+                    const StepConstraints& constraints = {}) const;
   /// The same from the whole sequence: what one-at-a-time execution gives.
-  SampledToken next(std::span<const int32_t> token_ids, uint64_t key) const;
+  SampledToken next(std::span<const int32_t> token_ids, uint64_t key, const StepConstraints& constraints = {}) const;
+  /// The score of token_id behind them: a hash, too. `top` has num_logprobs entries.
+  SampledToken score(const std::vector<std::vector<int32_t>>& shown, int32_t token_id, int32_t num_logprobs) const;
+  SampledToken score(std::span<const int32_t> token_ids, int32_t token_id, int32_t num_logprobs) const;
 };
 
 /// A Runner over FakeModel. It keeps its own paged store of token ids, writes through the block tables that the plans
 /// build and reads back through them, and throws std::logic_error on a plan that breaks a rule: limits, slots,
 /// positions that are not contiguous, literal tokens that nobody has collected, blocks out of range, of two owners,
-/// reused while a step in flight may read them, or reused without standing in fresh_blocks.
+/// reused while a step in flight may read them, or reused without standing in fresh_blocks, positions scored twice or
+/// out of order.
 class FakeRunner : public Runner {
  public:
   /// limits.kv_groups and vocab_size must be the model's. allow_rewinds: a slot may go back to an earlier position.
@@ -49,7 +54,9 @@ class FakeRunner : public Runner {
     std::vector<Token> tokens;
     std::vector<std::vector<int32_t>> blocks;  ///< per group
     SlotSampling sampling;
+    int64_t num_prompt_tokens = 0;
     int64_t num_computed = 0;
+    int64_t scored_end = 0;  ///< prompt positions before it have been scored or never will be
     int64_t last_sampled_position = -1;
   };
   struct Block {
@@ -63,6 +70,8 @@ class FakeRunner : public Runner {
   void release(int32_t slot);
   void hand_out(Slot& slot, int32_t slot_id, const std::vector<std::vector<int32_t>>& block_ids, const StepPlan& plan);
   void compute(const ScheduledSlot& scheduled, const StepPlan& plan, StepResult& result);
+  void sample(const ScheduledSlot& scheduled, uint64_t step_id, StepResult::Slot& out);
+  void score(const ScheduledSlot& scheduled, StepResult::Slot& out);
   std::vector<std::vector<int32_t>> shown(const Slot& slot, int64_t position) const;
   Slot& slot_at(int32_t slot);
 
