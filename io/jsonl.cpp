@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "io/file.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill::io {
@@ -143,12 +144,6 @@ bool JsonlReader::skip_rest_of_line(Record& record) {
   record.bytes = {};
   record.prefix = prefix_;
   return !blank;
-}
-
-void JsonlWriter::write(std::string_view record) {
-  TM_ASSERT(record.find('\n') == record.npos, "a JSONL record holds a newline");
-  file_.write(record);
-  file_.write("\n");
 }
 
 int64_t RecordReader::skip(int64_t count) {

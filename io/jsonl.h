@@ -2,9 +2,7 @@
 #include <memory>
 
 #include "io/byte_stream.h"
-#include "io/file.h"
 #include "io/record_reader.h"
-#include "io/record_writer.h"
 
 namespace tokenmill::io {
 
@@ -36,20 +34,6 @@ class JsonlReader final : public RecordReader {
   int64_t line_ = 1;           // that starts at begin_
   std::string prefix_;         // of the oversized line passed over last
   bool at_end_ = false;
-};
-
-/// Writes one record per line; every record ends with a newline, so concatenated files are valid.
-class JsonlWriter final : public RecordWriter {
- public:
-  explicit JsonlWriter(FileWriter file) : file_(std::move(file)) {}
-  void write(std::string_view record) override;
-  void sync() override { file_.sync(); }
-  void close() override { file_.close(); }
-  int64_t offset() const override { return file_.offset(); }
-  const std::string& path() const override { return file_.path(); }
-
- private:
-  FileWriter file_;
 };
 
 }  // namespace tokenmill::io

@@ -280,19 +280,3 @@ TEST_CASE("nul.jsonl keeps U+0000 and writes it as an escape") {
   CHECK(to_json(values[3].at("id")) == "\"n\\u00004\"");
   CHECK(values[4].at("messages").items()[0].at("content").as_string() == std::string("a\0b", 3));
 }
-
-TEST_CASE("every written record ends with a newline, so outputs can be concatenated") {
-  const test::TempDir dir;
-  std::string joined;
-  for (const char* name : {"a", "b"}) {
-    io::JsonlWriter writer(io::FileWriter(io::File::create(dir / name)));
-    writer.write("{\"id\":1}");
-    writer.sync();
-    CHECK(writer.offset() == 9);
-    writer.write("{\"id\":\"x\"}");
-    CHECK_THROWS_AS(writer.write("two\nlines"), Error);
-    writer.close();
-    joined += io::read_file(dir / name, 1000);
-  }
-  CHECK(joined == "{\"id\":1}\n{\"id\":\"x\"}\n{\"id\":1}\n{\"id\":\"x\"}\n");
-}
