@@ -60,10 +60,7 @@ class BoundedQueue {
     return static_cast<int64_t>(items_.size()) < max_items_ && bytes_ + bytes <= max_bytes_;
   }
   void wait_locked(std::unique_lock<std::mutex>& lock, double timeout_s) {
-    // A deadline on the system clock: TSan knows pthread_cond_timedwait, not the steady clock's clockwait.
-    const auto deadline = std::chrono::system_clock::now() + std::chrono::duration_cast<std::chrono::microseconds>(
-                                                                 std::chrono::duration<double>(timeout_s));
-    has_items_.wait_until(lock, deadline, [&] { return closed_ || !items_.empty(); });
+    has_items_.wait_for(lock, std::chrono::duration<double>(timeout_s), [&] { return closed_ || !items_.empty(); });
   }
   std::optional<T> pop_locked() {
     if (items_.empty()) return std::nullopt;
