@@ -32,17 +32,26 @@ T value_of(std::span<const std::byte> bytes) {
   return value;
 }
 
+template <typename T>
+std::vector<T> values_of(std::span<const std::byte> bytes) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  TM_ASSERT(bytes.size() % sizeof(T) == 0, "a control message of {} bytes, expected a multiple of {}", bytes.size(),
+            sizeof(T));
+  std::vector<T> values(bytes.size() / sizeof(T));
+  if (!values.empty()) std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
 }  // namespace
 
-Control::Control(parallel::MpiSession& session, const ControlOptions& options, std::vector<RowRange> rows,
-                 int64_t max_chunk_rows)
+Control::Control(parallel::MpiSession& session, const ControlOptions& options, Coordinator coordinator)
     : session_(session),
       options_(options),
       rank_(session.world().rank()),
       size_(session.world().size()),
       channel_(session.world()),
       start_(std::chrono::steady_clock::now()),
-      coordinator_(std::move(rows), size_, max_chunk_rows),
+      coordinator_(std::move(coordinator)),
       statuses_(static_cast<size_t>(size_)),
       thread_([this] { run(); }) {}
 
@@ -50,16 +59,15 @@ Control::~Control() {
   if (thread_.joinable()) finish();
 }
 
-std::optional<RowRange> Control::pull() {
+std::optional<std::vector<RowRun>> Control::pull() {
   std::unique_lock lock(mutex_);
   TM_ASSERT(!outbox_.request && !grant_);
   outbox_.request = true;
   wake_.notify_one();
   granted_.wait(lock, [&] { return grant_.has_value(); });
-  const RowRange rows = *grant_;
-  grant_.reset();
-  if (rows.size() == 0) return std::nullopt;
-  return rows;
+  std::optional<std::vector<RowRun>> runs = std::exchange(grant_, std::nullopt);
+  if (runs->empty()) return std::nullopt;
+  return runs;
 }
 
 void Control::publish(const ReplicaStatus& status) {
@@ -116,10 +124,8 @@ void Control::loop() {
                                                      : kMaxSleep_s;
     sleep_s = active ? kMinSleep_s : std::min(sleep_s * 1.5, longest_s);
     std::unique_lock lock(mutex_);
-    const auto wake_up = std::chrono::system_clock::now() +
-                         std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::duration<double>(sleep_s));
-    wake_.wait_until(lock, wake_up,
-                     [&] { return outbox_.request || outbox_.fatal || (outbox_.finish && !goodbye_sent_); });
+    wake_.wait_for(lock, std::chrono::duration<double>(sleep_s),
+                   [&] { return outbox_.request || outbox_.fatal || (outbox_.finish && !goodbye_sent_); });
   }
   if (!channel_.flush(kFlush_s))
     throw Error(ErrorKind::kMpi, "rank 0 did not take this rank's last messages within {:.0f} s", kFlush_s);
@@ -183,7 +189,7 @@ void Control::handle(int from, Message type, std::span<const std::byte> bytes) {
     case kGrant: {
       request_open_ = false;
       std::lock_guard lock(mutex_);
-      grant_ = value_of<RowRange>(bytes);
+      grant_ = values_of<RowRun>(bytes);
       granted_.notify_one();
       return;
     }
@@ -201,9 +207,9 @@ void Control::handle(int from, Message type, std::span<const std::byte> bytes) {
 
 void Control::send_grants(const std::vector<Grant>& grants) {
   for (const Grant& grant : grants) {
-    log::debug("rows [{}, {}) go to rank {}; {} are left", grant.rows.begin, grant.rows.end, grant.replica,
+    log::debug("{} rows in {} runs go to rank {}; {} are left", grant.num_rows(), grant.runs.size(), grant.replica,
                coordinator_.rows_left());
-    deliver(grant.replica, kGrant, bytes_of(grant.rows));
+    deliver(grant.replica, kGrant, std::as_bytes(std::span(grant.runs)));
   }
 }
 

@@ -32,13 +32,12 @@ struct ControlOptions {
 class Control {
  public:
   /// Collective over the session's world; replica r's leader is world rank leaders[r], and every rank is a leader now.
-  /// rows: what is to be done (rank 0's counts). session outlives the control.
-  Control(parallel::MpiSession& session, const ControlOptions& options, std::vector<RowRange> rows,
-          int64_t max_chunk_rows);
+  /// coordinator: rank 0's is the one that counts. session outlives the control.
+  Control(parallel::MpiSession& session, const ControlOptions& options, Coordinator coordinator);
   ~Control();
 
   /// The next rows for this replica; blocks until rank 0 answers. nullopt: there are no more. One thread calls it.
-  std::optional<RowRange> pull();
+  std::optional<std::vector<RowRun>> pull();
   /// Where this replica is now; cheap, for the step loop.
   void publish(const ReplicaStatus& status);
   /// Ends the whole job with this error: one message (rank 0 prints the first that reaches it) and its exit code on
@@ -74,7 +73,7 @@ class Control {
   std::mutex mutex_;
   std::condition_variable wake_, granted_;
   Outbox outbox_;
-  std::optional<RowRange> grant_;  // the answer to pull()
+  std::optional<std::vector<RowRun>> grant_;  // the answer to pull()
 
   // The control thread's own:
   std::optional<ReplicaStatus> unsent_status_;

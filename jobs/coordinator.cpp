@@ -1,32 +1,35 @@
 #include "jobs/coordinator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/core/check.h"
 
 namespace tokenmill::jobs {
 
-Coordinator::Coordinator(std::vector<RowRange> todo, int num_replicas, int64_t max_chunk_rows)
-    : todo_(todo.begin(), todo.end()), replicas_(static_cast<size_t>(num_replicas)), max_chunk_rows_(max_chunk_rows) {
-  TM_ASSERT(num_replicas >= 1 && max_chunk_rows >= 1);
-  int64_t end = 0;
-  for (const RowRange& range : todo_) {
-    TM_ASSERT(range.begin >= end && range.size() > 0, "rows [{}, {}) behind row {}", range.begin, range.end, end);
-    end = range.end;
-    rows_left_ += range.size();
-  }
+int64_t Grant::num_rows() const {
+  int64_t sum = 0;
+  for (const RowRun& run : runs) sum += run.rows.size();
+  return sum;
 }
 
-int64_t Coordinator::rows_held(int replica) const {
-  const Replica& r = replicas_.at(static_cast<size_t>(replica));
-  return r.granted - r.finished;
+Coordinator::Coordinator(RowPlan plan, RowSet done, int num_replicas, const CoordinatorOptions& options)
+    : plan_(std::move(plan)),
+      done_(std::move(done)),
+      replicas_(static_cast<size_t>(num_replicas)),
+      options_(options),
+      rows_left_(plan_.num_rows() - done_.count()) {
+  TM_ASSERT(num_replicas >= 1 && options.max_chunk_rows >= 1 && options.busy_rows >= 0);
+  TM_ASSERT(done_.num_rows() == plan_.num_rows(), "{} rows are planned, {} known", plan_.num_rows(), done_.num_rows());
 }
+
+int64_t Coordinator::rows_held(int replica) const { return replicas_.at(static_cast<size_t>(replica)).held(); }
 
 std::vector<Grant> Coordinator::request(int replica) {
   Replica& r = replicas_.at(static_cast<size_t>(replica));
   TM_ASSERT(!r.waiting, "replica {} asks twice", replica);
   r.waiting = true;
-  return answer();
+  return answer(r);
 }
 
 std::vector<Grant> Coordinator::finished(int replica, int64_t num_rows) {
@@ -35,45 +38,83 @@ std::vector<Grant> Coordinator::finished(int replica, int64_t num_rows) {
             num_rows, r.finished, r.granted);
   rows_held_ -= num_rows - r.finished;
   r.finished = num_rows;
-  return answer();
+  return answer(r);
 }
 
-/// Rows the replica may get now: its equal share of the unfinished rows, rounded up, less what it holds. Some replica
-/// always has room while rows are left, and one without room holds rows, so waiting ends.
-int64_t Coordinator::room(const Replica& replica) const {
+/// An equal part of the unfinished rows, rounded up. While rows are left it is at least 1, so a replica that holds
+/// nothing is ready, and one that holds rows will report that it has finished some: waiting ends.
+int64_t Coordinator::share() const {
   const auto count = static_cast<int64_t>(replicas_.size());
-  const int64_t share = (rows_left_ + rows_held_ + count - 1) / count;
-  return share - (replica.granted - replica.finished);
+  return (rows_left_ + rows_held_ + count - 1) / count;
 }
 
-RowRange Coordinator::take(int64_t max_rows) {
-  RowRange& first = todo_.front();
-  const RowRange taken{first.begin, std::min(first.end, first.begin + max_rows)};
-  first.begin = taken.end;
-  if (first.size() == 0) todo_.pop_front();
-  rows_left_ -= taken.size();
-  rows_held_ += taken.size();
-  return taken;
+bool Coordinator::is_ready(const Replica& replica) {
+  if (replica.held() >= share()) return false;
+  if (4 * replica.held() <= 3 * options_.busy_rows) return true;
+  return replica.held() + chunk_rows(replica) <= (share() + 1) / 2;
 }
 
-std::vector<Grant> Coordinator::answer() {
-  std::vector<Grant> grants;
-  const auto count = static_cast<int64_t>(replicas_.size());
-  for (;;) {
-    // Whoever holds least goes first, the lowest number among equals.
-    Replica* next = nullptr;
-    for (Replica& replica : replicas_)
-      if (replica.waiting && (next == nullptr || room(replica) > room(*next))) next = &replica;
-    if (next == nullptr || (rows_left_ > 0 && room(*next) <= 0)) return grants;
-    Grant grant{.replica = static_cast<int>(next - replicas_.data()), .rows = {}};
-    if (rows_left_ > 0) {
-      const int64_t shrinking = std::max<int64_t>(1, rows_left_ / (2 * count));
-      grant.rows = take(std::min({max_chunk_rows_, shrinking, room(*next)}));
-      next->granted += grant.rows.size();
-    }
-    next->waiting = false;
-    grants.push_back(grant);
+/// How many rows to hand out to a replica that has room: of the numbers near the wanted one, the one that cuts the
+/// shortest shared beginning; among equals the nearest, then the larger.
+int64_t Coordinator::chunk_rows(const Replica& replica) {
+  const int64_t most = std::min({options_.max_chunk_rows, share() - replica.held(), rows_left_});
+  const int64_t shrinking = rows_left_ / (2 * static_cast<int64_t>(replicas_.size()));
+  const int64_t wanted = std::min(most, std::max<int64_t>(1, shrinking));
+  const int64_t longest = std::min(most, 2 * wanted);
+  look_ahead(longest + 1);
+  int64_t best = wanted;
+  for (int64_t rows = (wanted + 1) / 2; rows <= longest; ++rows) {
+    const auto cost = [&](int64_t n) {
+      return std::pair(n < rows_left_ ? ahead_[static_cast<size_t>(n)].shared : 0, std::abs(n - wanted));
+    };
+    if (cost(rows) <= cost(best)) best = rows;
   }
+  return best;
+}
+
+/// ahead_ holds num_rows rows, or all that are left. A row shares with the one before it what all between them share.
+void Coordinator::look_ahead(int64_t num_rows) {
+  int shared = -1;  // over rows that are done
+  while (static_cast<int64_t>(ahead_.size()) < num_rows && next_place_ < plan_.num_rows()) {
+    PlannedRow row = plan_.at(next_place_++);
+    if (shared >= 0) row.shared = std::min(row.shared, shared);
+    if (done_.contains(row.row)) {
+      shared = row.shared;
+      continue;
+    }
+    shared = -1;
+    ahead_.push_back(row);
+  }
+}
+
+std::vector<RowRun> Coordinator::take(int64_t num_rows) {
+  std::vector<PlannedRow> taken(ahead_.begin(), ahead_.begin() + num_rows);
+  ahead_.erase(ahead_.begin(), ahead_.begin() + num_rows);
+  rows_left_ -= num_rows;
+  rows_held_ += num_rows;
+  std::sort(taken.begin(), taken.end(), [](const PlannedRow& a, const PlannedRow& b) { return a.row < b.row; });
+  std::vector<RowRun> runs;
+  for (const PlannedRow& row : taken) {
+    if (!runs.empty() && runs.back().rows.end == row.row)
+      ++runs.back().rows.end;
+    else
+      runs.push_back({{row.row, row.row + 1}, row.position});
+  }
+  return runs;
+}
+
+/// After an event of this replica: the others' chances have not improved, unless there are no rows any more.
+std::vector<Grant> Coordinator::answer(Replica& replica) {
+  std::vector<Grant> grants;
+  if (rows_left_ > 0 && replica.waiting && is_ready(replica)) {
+    Grant& grant = grants.emplace_back(Grant{index_of(replica), take(chunk_rows(replica))});
+    replica.granted += grant.num_rows();
+    replica.waiting = false;
+  }
+  if (rows_left_ > 0) return grants;
+  for (Replica& other : replicas_)
+    if (std::exchange(other.waiting, false)) grants.push_back({index_of(other), {}});
+  return grants;
 }
 
 }  // namespace tokenmill::jobs

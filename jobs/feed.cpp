@@ -7,7 +7,8 @@
 namespace tokenmill::jobs {
 
 Feed::Feed(const Index& index, const RowCodec& codec, const FeedOptions& options,
-           std::function<std::optional<RowRange>()> pull, std::function<void(const std::exception&)> on_error)
+           std::function<std::optional<std::vector<RowRun>>()> pull,
+           std::function<void(const std::exception&)> on_error)
     : index_(index),
       codec_(codec),
       options_(options),
@@ -26,9 +27,9 @@ void Feed::run() {
     RowReader reader(index_, options_.reader);
     bool wanted = true;
     while (wanted) {
-      const std::optional<RowRange> rows = pull_();
-      if (!rows) break;
-      for (int64_t row = rows->begin; wanted && row < rows->end; ++row) wanted = deliver(reader, row);
+      const std::optional<std::vector<RowRun>> runs = pull_();
+      if (!runs) break;
+      for (size_t i = 0; wanted && i < runs->size(); ++i) wanted = deliver(reader, (*runs)[i]);
     }
   } catch (const std::exception& e) {
     on_error_(e);
@@ -37,12 +38,16 @@ void Feed::run() {
 }
 
 /// False when nobody wants rows any more.
-bool Feed::deliver(RowReader& reader, int64_t row) {
-  RecordSource source;
-  const std::string_view record = reader.read(row, source);
-  EncodedRow encoded{.item = codec_.encode(source, record), .row_digest = digest(record)};
-  TM_ASSERT(encoded.item && encoded.item->row() == row, "the codec made no work item for row {}", row);
-  return queue_.push(std::move(encoded), static_cast<int64_t>(record.size()));
+bool Feed::deliver(RowReader& reader, const RowRun& run) {
+  for (int64_t row = run.rows.begin; row < run.rows.end; ++row) {
+    RecordSource source;
+    const std::string_view record =
+        row == run.rows.begin ? reader.read(row, source, run.position) : reader.read(row, source);
+    EncodedRow encoded{.item = codec_.encode(source, record), .row_digest = digest(record)};
+    TM_ASSERT(encoded.item && encoded.item->row() == row, "the codec made no work item for row {}", row);
+    if (!queue_.push(std::move(encoded), static_cast<int64_t>(record.size()))) return false;
+  }
+  return true;
 }
 
 }  // namespace tokenmill::jobs

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "jobs/bounded_queue.h"
+#include "jobs/coordinator.h"
 #include "jobs/generator.h"
 #include "jobs/index.h"
 
@@ -25,14 +26,14 @@ struct FeedOptions {
   int64_t max_queued_bytes = int64_t{16} << 20;  ///< of input records; a longer one passes alone
 };
 
-/// The thread that pulls ranges of rows, reads their records and encodes them, so that the step loop never waits for a
+/// The thread that pulls rows, reads their records and encodes them, so that the step loop never waits for a
 /// file or a tokenizer while rows are queued.
 class Feed {
  public:
   /// pull: the next rows to do, nullopt when there will be none; may block; runs on the feed's thread. on_error: runs
   /// once on that thread when something throws there; the feed has ended then. index and codec outlive the feed.
   Feed(const Index& index, const RowCodec& codec, const FeedOptions& options,
-       std::function<std::optional<RowRange>()> pull, std::function<void(const std::exception&)> on_error);
+       std::function<std::optional<std::vector<RowRun>>()> pull, std::function<void(const std::exception&)> on_error);
   /// Drops what is queued and waits for the thread: pull must return.
   ~Feed();
 
@@ -45,11 +46,11 @@ class Feed {
 
  private:
   void run();
-  bool deliver(class RowReader& reader, int64_t row);
+  bool deliver(class RowReader& reader, const RowRun& run);
   const Index& index_;
   const RowCodec& codec_;
   const FeedOptions options_;
-  const std::function<std::optional<RowRange>()> pull_;
+  const std::function<std::optional<std::vector<RowRun>>()> pull_;
   const std::function<void(const std::exception&)> on_error_;
   BoundedQueue<EncodedRow> queue_;
   std::thread thread_;

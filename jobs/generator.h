@@ -35,12 +35,10 @@ struct FinishedRow {
   bool failed = false;  ///< the record carries an error
 };
 
-/// Turns records into work and results into records. Thread-safe: encode and prefix_bytes run on reader threads.
+/// Turns records into work. Thread-safe: encode runs on reader threads.
 class RowCodec {
  public:
   virtual ~RowCodec() = default;
-  /// Bytes by which rows are grouped before anything is tokenized (equal beginnings share KV blocks).
-  virtual std::string_view prefix_bytes(std::string_view record) const = 0;
   /// Never throws for a bad row: the work item then carries the row's error and the Generator finishes it at once.
   virtual std::unique_ptr<WorkItem> encode(const RecordSource& source, std::string_view record) const = 0;
 };

@@ -104,9 +104,12 @@ namespace {
 int64_t visit(io::RecordReader& reader, int64_t count, int64_t first_row, const IndexOptions& options) {
   if (!options.on_record) return reader.skip(count);
   io::Record record;
-  int64_t rows = 0;
-  for (; rows < count && reader.next(record); ++rows) options.on_record(first_row + rows, record.bytes);
-  return rows;
+  for (int64_t rows = 0; rows < count; ++rows) {
+    const io::RecordPosition position = reader.position();
+    if (!reader.next(record)) return rows;
+    options.on_record({.row = first_row + rows, .position = position, .bytes = record.bytes});
+  }
+  return count;
 }
 
 }  // namespace

@@ -72,13 +72,20 @@ void check_as_indexed(const Index& index);
 /// The same for one file.
 void check_as_indexed(const InputFile& file);
 
+/// A record as the index pass comes by.
+struct IndexedRecord {
+  int64_t row = 0;              ///< of the job
+  io::RecordPosition position;  ///< where a reader of its file finds it
+  std::string_view bytes;       ///< empty when oversized
+};
+
 struct IndexOptions {
   io::RecordReaderOptions reader;
   /// Packed inputs cannot be sought: they are unpacked into this existing directory, one file each. Empty: they are
   /// only counted (can_jump false).
   std::string scratch_dir;
-  /// Sees every record of the job once, in row order (empty when oversized). Empty: records are passed over unseen.
-  std::function<void(int64_t row, std::string_view record)> on_record;
+  /// Sees every record of the job once, in row order. Empty: records are passed over unseen.
+  std::function<void(const IndexedRecord&)> on_record;
 };
 
 /// Reads every input once from front to back; no record is parsed. Files without rows are fine. Throws Error(kInput)

@@ -51,11 +51,7 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   const auto index_start = Clock::now();
   std::string bytes;
   parallel::agree_on(world, [&] {
-    if (world.rank() == 0)
-      bytes = build_index(
-                  options_.inputs,
-                  {.reader = options_.reader, .scratch_dir = claim_.staged_scratch_dir(), .on_record = options_.on_record})
-                  .serialize();
+    if (world.rank() == 0) bytes = index_inputs().serialize();
   });
   parallel::broadcast_bytes(world, bytes, 0);
   index_ = Index::deserialize(bytes);
@@ -65,13 +61,28 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   index_s_ = seconds_since(index_start);
 }
 
+/// On rank 0: the index, and plan_ on the way.
+Index Job::index_inputs() {
+  IndexOptions index_options{.reader = options_.reader, .scratch_dir = claim_.staged_scratch_dir()};
+  RowPlanner planner({.spill_path = OutputDir::row_plan_path(index_options.scratch_dir)});
+  if (options_.on_record || options_.prefix_bytes)
+    index_options.on_record = [&](const IndexedRecord& record) {
+      if (options_.on_record) options_.on_record(record.row, record.bytes);
+      if (options_.prefix_bytes) planner.add(record.position, options_.prefix_bytes(record.bytes));
+    };
+  Index index = build_index(options_.inputs, index_options);
+  plan_ = options_.prefix_bytes ? planner.finish() : RowPlan(index.num_rows());
+  plan_s_ = planner.seconds();
+  return index;
+}
+
 void Job::announce(JobPhase phase) const {
   if (session_.world().rank() == 0 && progress_) progress_({.phase = phase, .rows_total = num_rows()});
 }
 
 JobOutcome Job::run(const RowCodec& codec, Generator& generator) {
   const parallel::Comm& world = session_.world();
-  JobOutcome outcome{.rows = num_rows(), .index_s = index_s_};
+  JobOutcome outcome{.rows = num_rows(), .index_s = index_s_, .plan_s = plan_s_};
   parallel::agree(world, std::nullopt);  // replicas start together
   outcome.replicas = gather_reports(world, run_leader(codec, generator));
   for (const ReplicaReport& replica : outcome.replicas) {
@@ -96,9 +107,10 @@ ReplicaReport Job::run_leader(const RowCodec& codec, Generator& generator) {
     control_options.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double now_s) {
       progress_(tracker.update(statuses, now_s));
     };
-  std::vector<RowRange> todo;
-  if (num_rows() > 0) todo.push_back({0, num_rows()});
-  Control control(session_, control_options, std::move(todo), options_.max_chunk_rows);
+  RowSet done(rank == 0 ? num_rows() : 0);
+  Control control(session_, control_options,
+                  Coordinator(std::move(plan_), std::move(done), session_.world().size(),
+                              {.max_chunk_rows = options_.max_chunk_rows, .busy_rows = options_.busy_rows}));
   const auto fatal = [&](const std::exception& e) { control.fatal(as_error(e)); };
 
   ReplicaReport report{.rank = rank, .host = parallel::host_name()};

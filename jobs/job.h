@@ -11,6 +11,7 @@
 #include "jobs/output_dir.h"
 #include "jobs/progress.h"
 #include "jobs/report.h"
+#include "jobs/row_plan.h"
 #include "parallel/mpi.h"
 
 namespace tokenmill::jobs {
@@ -23,7 +24,11 @@ struct JobOptions {
   io::RecordReaderOptions reader;
   /// Sees every record while rank 0 indexes the inputs (IndexOptions::on_record); called on rank 0 only.
   std::function<void(int64_t row, std::string_view record)> on_record;
+  /// The part of a record that its prompt begins with, in the same pass: rows with equal beginnings are handed out
+  /// together, before anything is tokenized, because they share KV blocks. Empty: rows keep their order.
+  std::function<std::string_view(std::string_view record)> prefix_bytes;
   int64_t max_chunk_rows = 256;  ///< handed to a replica at a time
+  int64_t busy_rows = 64;        ///< what a replica should always hold (CoordinatorOptions)
   int64_t queued_rows = 64;      ///< encoded and waiting on each replica; as many as the Generator may want at once
   double commit_s = 2;           ///< finished rows are on their way to the disk at least this often
   double progress_s = 2;
@@ -52,6 +57,7 @@ class Job {
  private:
   ReplicaReport run_leader(const RowCodec& codec, Generator& generator);
   void announce(JobPhase phase) const;
+  Index index_inputs();
   void merge(int64_t num_failed) const;
 
   const JobOptions options_;
@@ -61,7 +67,8 @@ class Job {
   OutputClaim claim_;
   const std::chrono::steady_clock::time_point start_;
   Index index_;
-  double index_s_ = 0;
+  RowPlan plan_;  // on rank 0, until run()
+  double index_s_ = 0, plan_s_ = 0;
 };
 
 }  // namespace tokenmill::jobs

@@ -85,11 +85,11 @@ class Survey {
     return true;
   }
 
-  void add_numbered(const fs::path& path, std::string_view suffix) {
+  void add_numbered(const fs::path& path, std::string_view suffix, std::string_view other = {}) {
     std::vector<fs::path> entries;
     if (!list(path, entries)) return;
     for (const fs::path& entry : entries)
-      if (is_numbered(entry.filename().string(), "", suffix))
+      if (is_numbered(entry.filename().string(), "", suffix) || entry.filename().string() == other)
         add_file(entry);
       else
         add_foreign(entry, "unknown");
@@ -107,8 +107,10 @@ class Survey {
     const fs::path marker = path / OutputDir::kMarkerName;
     for (const fs::path& entry : entries) {
       const std::string name = entry.filename().string();
-      if (name == "parts" || name == "scratch")
+      if (name == "parts")
         add_numbered(entry, ".jsonl");
+      else if (name == "scratch")
+        add_numbered(entry, ".jsonl", OutputDir::kRowPlanName);
       else if (name == "ledger")
         add_numbered(entry, ".ledger");
       else if (name == OutputDir::kOwnerName || is_numbered(name, "row_metrics.", ".jsonl"))
@@ -173,6 +175,7 @@ void remove_scratch(const std::string& scratch_dir) noexcept {
   for (fs::directory_iterator entry(scratch_dir, error), end; !error && entry != end; entry.increment(error))
     if (is_numbered(entry->path().filename().string(), "", ".jsonl")) unpacked.push_back(entry->path());
   for (const fs::path& path : unpacked) fs::remove(path, error);
+  fs::remove(OutputDir::row_plan_path(scratch_dir), error);
   fs::remove(scratch_dir, error);
 }
 

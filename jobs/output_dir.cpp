@@ -104,7 +104,19 @@ std::optional<Owner> read_owner(const std::string& journal, double within_s) {
               directory.path());
 }
 
+void refuse(const OutputDir& directory, const std::vector<std::string>& results) {
+  if (results.empty()) return;
+  throw Error(ErrorKind::kConfig,
+              "output directory {} holds results of an earlier run ({}); give --restart to replace "
+              "them, or another --output",
+              directory.path(), fmt::join(results, ", "));
+}
+
 }  // namespace
+
+void check_output_free(const OutputDir& directory, bool restart) {
+  if (!restart) refuse(directory, directory.results());
+}
 
 std::string OutputDir::part_path(int part) const { return fmt::format("{}/{:05d}.jsonl", parts_dir(), part); }
 std::string OutputDir::ledger_path(int part) const { return fmt::format("{}/{:05d}.ledger", ledgers_dir(), part); }
@@ -161,11 +173,7 @@ void OutputClaim::check_results(bool before_removal) const {
   std::vector<std::string> found = directory_.results();
   if (before_removal)
     std::erase_if(found, [](const std::string& name) { return name.starts_with("journal.tmp."); });
-  if (!found.empty() && !options_.restart)
-    throw Error(ErrorKind::kConfig,
-                "output directory {} holds results of an earlier run ({}); give --restart to replace "
-                "them, or another --output",
-                directory_.path(), fmt::join(found, ", "));
+  if (!options_.restart) refuse(directory_, found);
   if (!options_.restart) return;
   check_not_results(directory_, options_.protected_paths);
   removable_results(directory_, token_.empty() ? "" : staged_journal());

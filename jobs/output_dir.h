@@ -20,6 +20,8 @@ class OutputDir {
   std::string parts_dir() const { return journal() + "/parts"; }
   std::string ledgers_dir() const { return journal() + "/ledger"; }
   std::string scratch_dir() const { return journal() + "/scratch"; }
+  static constexpr const char* kRowPlanName = "row_plan";  ///< in scratch: the windows of the plan not in memory
+  static std::string row_plan_path(const std::string& scratch_dir) { return scratch_dir + "/" + kRowPlanName; }
   std::string part_path(int part) const;
   std::string ledger_path(int part) const;
 
@@ -29,6 +31,9 @@ class OutputDir {
  private:
   std::string path_;
 };
+
+/// Throws Error(kConfig) naming the earlier results in the directory, unless they are to be replaced.
+void check_output_free(const OutputDir& directory, bool restart);
 
 struct OutputClaimOptions {
   bool restart = false;                     ///< earlier results are replaced

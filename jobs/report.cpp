@@ -111,6 +111,7 @@ void write_run_report(const std::string& path, const std::vector<std::pair<std::
   section("rows", {{"total", outcome.rows}, {"succeeded", outcome.rows - outcome.failed}, {"failed", outcome.failed}});
   section("tokens", {{"prompt", totals.prompt_tokens}, {"generation", totals.generation_tokens}});
   section("seconds", {{"index", rounded(outcome.index_s)},
+                      {"plan", rounded(outcome.plan_s)},
                       {"run", rounded(outcome.run_s)},
                       {"merge", rounded(outcome.merge_s)},
                       {"elapsed", rounded(outcome.elapsed_s)},

@@ -12,7 +12,7 @@ namespace {
 
 }  // namespace
 
-void RowReader::go_to(int64_t row) {
+void RowReader::go_to(int64_t row, const io::RecordPosition& position) {
   const Index::Place place = index_.locate(row);
   const InputFile& file = index_.files()[place.file];
   if (!reader_ || file_ != place.file) {
@@ -21,7 +21,10 @@ void RowReader::go_to(int64_t row) {
     file_ = place.file;
     next_row_ = file.first_row;
   }
-  if (next_row_ > row || next_row_ < place.row) {
+  if (next_row_ != row && position.offset >= 0) {
+    reader_->seek(position);
+    next_row_ = row;
+  } else if (next_row_ > row || next_row_ < place.row) {
     reader_->seek(place.position);
     next_row_ = place.row;
   }
@@ -30,8 +33,8 @@ void RowReader::go_to(int64_t row) {
   if (next_row_ != row) missing(file, row);
 }
 
-std::string_view RowReader::read(int64_t row, RecordSource& source) {
-  go_to(row);
+std::string_view RowReader::read(int64_t row, RecordSource& source, const io::RecordPosition& position) {
+  go_to(row, position);
   const InputFile& file = index_.files()[file_];
   io::Record record;
   if (!reader_->next(record)) missing(file, row);

@@ -7,20 +7,20 @@
 
 namespace tokenmill::jobs {
 
-/// Reads rows of the job by number. Rows asked for in ascending order are read on from where the last one ended; others
-/// cost a seek and passing over at most 1,023 records. Not thread-safe.
+/// Reads rows of the job by number. A row behind the one read last is read on; others cost a seek, and passing over at
+/// most 1,023 records when nobody knows where they start. Not thread-safe.
 class RowReader {
  public:
   /// index outlives the reader.
   explicit RowReader(const Index& index, const io::RecordReaderOptions& options = {})
       : index_(index), options_(options) {}
 
-  /// The record is valid until the next call; empty when source.oversized_bytes is set. Throws Error(kIo) when the file
-  /// is not the one that was indexed.
-  std::string_view read(int64_t row, RecordSource& source);
+  /// The record is valid until the next call; empty when source.oversized_bytes is set. position: the row's, if known
+  /// (offset -1: not). Throws Error(kIo) when the file is not the one that was indexed.
+  std::string_view read(int64_t row, RecordSource& source, const io::RecordPosition& position = {.offset = -1});
 
  private:
-  void go_to(int64_t row);
+  void go_to(int64_t row, const io::RecordPosition& position);
   const Index& index_;
   io::RecordReaderOptions options_;
   std::unique_ptr<io::RecordReader> reader_;

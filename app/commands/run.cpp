@@ -14,6 +14,7 @@
 #include "app/report_sections.h"
 #include "app/row_metrics.h"
 #include "app/rows/id_census.h"
+#include "app/rows/scan.h"
 #include "app/version.h"
 #include "jobs/job.h"
 #include "kernels/core/log.h"
@@ -86,17 +87,6 @@ void check_defaults(const RunOptions& options, const Replica& replica) {
                 wrong->message);
 }
 
-void refuse_old_results(const RunOptions& options, const parallel::Comm& world) {
-  parallel::run_on_root(world, [&] {
-    if (options.restart) return;
-    if (const std::vector<std::string> found = jobs::OutputDir(options.output).results(); !found.empty())
-      throw Error(ErrorKind::kConfig,
-                  "--output {} holds {} of an earlier run; choose another directory, or replace its "
-                  "results with --restart",
-                  options.output, found[0]);
-  });
-}
-
 rows::CodecOptions codec_options(const RunOptions& options, const Replica& replica,
                                  std::unordered_map<int64_t, int64_t> repeated_custom_ids) {
   std::string model = options.model;
@@ -156,7 +146,8 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   parallel::broadcast_bytes(world, options.date, 0);
   const Ranks ranks = join_ranks(options, world);
   options.cpu_isa = common_cpu_isa(options, world);
-  refuse_old_results(options, world);
+  // Early: a model may take minutes to load.
+  parallel::run_on_root(world, [&] { jobs::check_output_free(jobs::OutputDir(options.output), options.restart); });
 
   const std::unique_ptr<TextSide> text = parallel::agree_on(world, [&] { return load_text_side(options); });
   const std::unique_ptr<Replica> replica =
@@ -176,6 +167,8 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
                  .protected_paths = files_in_use(options),
                  .reader = {.max_record_bytes = options.max_record_bytes},
                  .on_record = [&](int64_t row, std::string_view record) { census.add(row, record); },
+                 .prefix_bytes = rows::prompt_bytes,
+                 .busy_rows = options.max_num_seqs,
                  .queued_rows = 2 * options.max_num_seqs},
                 session, [&](const jobs::JobProgress& progress) { view.show(progress); });
   view.finish();

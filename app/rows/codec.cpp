@@ -57,8 +57,6 @@ std::string record_digest(std::string_view record) {
 Codec::Codec(const text::Tokenizer& tokenizer, ChatRenderer render_chat, CodecOptions options)
     : tokenizer_(tokenizer), render_chat_(std::move(render_chat)), options_(std::move(options)) {}
 
-std::string_view Codec::prefix_bytes(std::string_view record) const { return prompt_bytes(record); }
-
 std::unique_ptr<jobs::WorkItem> Codec::encode(const jobs::RecordSource& source, std::string_view record) const {
   auto item = std::make_unique<RowItem>(source.row);
   item->place = fmt::format("{}:{}", source.file, source.line);

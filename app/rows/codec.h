@@ -34,7 +34,6 @@ class Codec final : public jobs::RowCodec {
   /// tokenizer outlives the codec. render_chat may be empty: rows with messages are errors then.
   Codec(const text::Tokenizer& tokenizer, ChatRenderer render_chat, CodecOptions options);
 
-  std::string_view prefix_bytes(std::string_view record) const override;
   std::unique_ptr<jobs::WorkItem> encode(const jobs::RecordSource& source, std::string_view record) const override;
 
   /// The result line of an item: from its own error, the output's error, or the output.

@@ -20,6 +20,10 @@ parallel::FatalPolicy policy() {
           .print = [](const Error& e) { std::fprintf(stderr, "%s\n", e.what()); }};
 }
 
+Coordinator all_rows(int64_t num_rows, int num_replicas) {
+  return Coordinator(RowPlan(num_rows), RowSet(num_rows), num_replicas, {.max_chunk_rows = 16, .busy_rows = 1000});
+}
+
 TEST_CASE("all ranks pull until nothing is left: every row once, nobody without work") {
   parallel::MpiSession session(policy());
   const parallel::Comm& world = session.world();
@@ -30,13 +34,13 @@ TEST_CASE("all ranks pull until nothing is left: every row once, nobody without 
     {
       ControlOptions options{.status_s = 0.01, .progress_s = 0.02};
       options.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double) { last = statuses; };
-      std::vector<RowRange> todo;
-      if (rows > 0) todo.push_back({0, rows});
-      Control control(session, options, todo, 16);
-      while (const auto range = control.pull()) {
-        for (int64_t row = range->begin; row < range->end; ++row) mine += std::to_string(row) + " ";
+      Control control(session, options, all_rows(rows, world.size()));
+      while (const auto runs = control.pull()) {
+        for (const RowRun& run : *runs) {
+          for (int64_t row = run.rows.begin; row < run.rows.end; ++row) mine += std::to_string(row) + " ";
+          finished += run.rows.size();
+        }
         std::this_thread::sleep_for(std::chrono::microseconds(200 * (world.rank() + 1)));
-        finished += range->size();
         control.publish({.rows_finished = finished, .rows_failed = world.rank()});
       }
       control.finish();
@@ -63,7 +67,7 @@ TEST_CASE("all ranks pull until nothing is left: every row once, nobody without 
 
 TEST_CASE("an idle control thread costs next to nothing") {
   parallel::MpiSession session(policy());
-  Control control(session, {}, {{0, 100}}, 16);
+  Control control(session, {}, all_rows(100, session.world().size()));
   REQUIRE(control.pull());
   timespec before{}, after{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);

@@ -27,7 +27,6 @@ class FakeItem final : public jobs::WorkItem {
 /// Answers a record with its row, file, line, length and digest; a record with "bad" in it, or an oversized one, fails.
 class FakeCodec final : public jobs::RowCodec {
  public:
-  std::string_view prefix_bytes(std::string_view record) const override { return record; }
   std::unique_ptr<jobs::WorkItem> encode(const jobs::RecordSource& source, std::string_view record) const override {
     if (on_encode) on_encode(source.row);
     const uint64_t digest = jobs::digest(record);

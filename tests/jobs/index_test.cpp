@@ -101,6 +101,27 @@ TEST_CASE("rows of plain, gzip and zstd files are found by number, in any order,
   }
 }
 
+TEST_CASE("a row is read from the position that the index pass saw, in any order") {
+  Inputs inputs;
+  inputs.add("a.jsonl", "a", 1500);
+  inputs.add("b.jsonl.gz", "b", 700, gzipped);
+  std::filesystem::create_directory(inputs.dir / "scratch");
+  std::vector<io::RecordPosition> positions;
+  const Index index = build_index(inputs.paths, {.scratch_dir = inputs.dir / "scratch", .on_record = [&](const IndexedRecord& record) {
+                                                   CHECK(record.row == static_cast<int64_t>(positions.size()));
+                                                   CHECK(record.bytes == inputs.records[positions.size()]);
+                                                   positions.push_back(record.position);
+                                                 }});
+  REQUIRE(positions.size() == 2200);
+  RowReader reader(index);
+  for (const int64_t row : {1499, 1500, 2199, 0, 1, 700, 1499, 1501, 3, 2, 1023, 1024}) {
+    RecordSource source;
+    CHECK(reader.read(row, source, positions[static_cast<size_t>(row)]) == inputs.records[static_cast<size_t>(row)]);
+    CHECK(source.line == inputs.lines[static_cast<size_t>(row)]);
+    CHECK(source.row == row);
+  }
+}
+
 TEST_CASE("the framing of case 1 gives three rows") {
   const Index index = build_index({std::string(TM_TEST_DATA) + "/cases/bom_crlf.jsonl"}, {});
   CHECK(index.num_rows() == 3);

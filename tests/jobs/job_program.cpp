@@ -33,6 +33,7 @@ Options parse(int argc, char** argv) {
   options.job.progress_s = 0.2;
   options.job.visible_within_s = 0.5;
   options.job.reader.max_record_bytes = 1 << 20;
+  options.job.prefix_bytes = [](std::string_view record) { return record; };
   for (int i = 2; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--restart")

@@ -69,6 +69,33 @@ TEST_CASE("output bytes are the same with 1, 2 and 4 ranks, and every row occurs
   }
 }
 
+TEST_CASE("rows that begin alike are handed out together, and the output stays in input order") {
+  const test::TempDir dir;
+  std::string text;
+  for (int i = 0; i < 2000; ++i)
+    text += "{\"prompt\":\"" + std::string(400, static_cast<char>('a' + i * 7 % 13)) + std::to_string(i) + "\"}\n";
+  const std::string in = dir.write("in.jsonl", text);
+  for (const int ranks : {0, 3}) {
+    const std::string directory = dir / ("out" + std::to_string(ranks));
+    const auto result = run(ranks, directory + " --running 5 " + in);
+    INFO(result.output);
+    REQUIRE(result.exit_code == 0);
+    CHECK(io::read_file(directory + "/run.yaml", 1 << 20).find("  plan: ") != std::string::npos);
+    const std::string lines = output(directory);
+    size_t at = 0;
+    for (int64_t row = 0; row < 2000; ++row) {
+      const std::string begin = "{\"row\":" + std::to_string(row) + ",\"file\":\"in.jsonl\",\"line\":" + std::to_string(row + 1) + ",";
+      REQUIRE(lines.compare(at, begin.size(), begin) == 0);
+      at = lines.find('\n', at) + 1;
+    }
+    CHECK(at == lines.size());
+  }
+  CHECK(output(dir / "out0") == output(dir / "out3"));
+  // In the order of completion: one group after the other.
+  const std::string part = io::read_file(dir / "out0/journal/parts/00000.jsonl", 1 << 30);
+  CHECK(part.find("\"row\":13,") < part.find("\"row\":1,"));
+}
+
 TEST_CASE("inputs without rows give an empty output and a normal exit") {
   const test::TempDir dir;
   const std::string inputs = dir.write("zero.jsonl", "") + " " + dir.write("blank.jsonl", "\n \r\n\t\n") + " " +

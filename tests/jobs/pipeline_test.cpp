@@ -21,11 +21,11 @@ namespace {
 /// Hands out [0, rows) in chunks of 7.
 struct Chunks {
   int64_t rows, next = 0;
-  std::optional<RowRange> operator()() {
+  std::optional<std::vector<RowRun>> operator()() {
     if (next == rows) return std::nullopt;
     const RowRange range{next, std::min(rows, next + 7)};
     next = range.end;
-    return range;
+    return std::vector<RowRun>{{range}};
   }
 };
 
