@@ -177,7 +177,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
 
   const rows::Codec codec(text->source.tokenizer, text->render_chat,
                           codec_options(options, *replica, share_census(census, world)));
-  census = {};  // as large as the job: not kept while it runs
+  census = rows::IdCensus();  // as large as the job: not kept while it runs
   Engine engine(*replica->runner, &text->source.tokenizer,
                 {.enable_chunked_prefill = options.enable_chunked_prefill,
                  .eos_token_ids = replica->checkpoint->eos_token_ids()});
