@@ -65,7 +65,8 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
   TM_ASSERT(sequence->status() == SequenceStatus::kWaiting);
   TM_ASSERT(!refusal(sequence->num_prompt_tokens(), sequence->max_num_tokens()));
   sequence->block_tables_.resize(limits_.kv_groups.size());
-  waiting_.push(std::move(sequence));
+  const int64_t expected_tokens = sequence->max_num_tokens();
+  waiting_.push(std::move(sequence), expected_tokens);
 }
 
 bool Scheduler::schedule(StepPlan& plan) {

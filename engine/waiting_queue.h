@@ -1,29 +1,51 @@
 #pragma once
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <unordered_map>
+#include <vector>
 
+#include "engine/prefix_plan.h"
 #include "engine/sequence.h"
 
 namespace tokenmill {
 
+enum class WaitingOrder : uint8_t {
+  kArrival,  ///< first come, first served
+  kPrefix,   ///< PrefixPlan's: shared beginnings one after the other, the longest first
+};
+
+struct WaitingQueueOptions {
+  WaitingOrder order = WaitingOrder::kArrival;
+  int64_t page_size = 16;                    ///< tokens in which beginnings are compared: the KV blocks'
+  int64_t max_overtakes = int64_t{1} << 14;  ///< PrefixPlan's
+};
+
 /// Sequences that hold no slot, in the order in which the scheduler takes them: first those put back by push_front(),
-/// the last one first; then the pushed ones in order of arrival. The scheduler is right for any order of the pushed
+/// the last one first; then the pushed ones in the queue's order. The scheduler is right for any order of the pushed
 /// ones, but what front() shows stays there until pop() or push_front(): it is what admission waits for.
 class WaitingQueue {
  public:
-  void push(std::unique_ptr<Sequence> sequence);
+  explicit WaitingQueue(const WaitingQueueOptions& options = {}) : options_(options), plan_(options.max_overtakes) {}
+
+  /// expected_tokens: prompt and generated tokens that the sequence will have, as far as anyone can tell.
+  void push(std::unique_ptr<Sequence> sequence, int64_t expected_tokens);
   /// For a sequence that has run, or that goes before all others for another reason.
   void push_front(std::unique_ptr<Sequence> sequence);
   /// The next one. Not on an empty queue.
-  Sequence& front() const;
+  Sequence& front();
   /// Takes the next one out. Not on an empty queue.
   std::unique_ptr<Sequence> pop();
-  int64_t size() const { return static_cast<int64_t>(sequences_.size()); }
-  bool empty() const { return sequences_.empty(); }
+  int64_t size() const { return static_cast<int64_t>(returned_.size() + planned_.size()); }
+  bool empty() const { return size() == 0; }
+  double seconds() const { return seconds_; }  ///< spent on the order
 
  private:
-  std::deque<std::unique_ptr<Sequence>> sequences_;
+  WaitingQueueOptions options_;
+  std::vector<std::unique_ptr<Sequence>> returned_;  // a stack
+  PrefixPlan plan_;
+  std::unordered_map<int64_t, std::unique_ptr<Sequence>> planned_;  // by ticket
+  std::vector<uint64_t> pages_;                                     // scratch
+  double seconds_ = 0;
 };
 
 }  // namespace tokenmill
