@@ -17,6 +17,7 @@ void EngineGenerator::submit(std::unique_ptr<jobs::WorkItem> item) {
   }
   // The engine takes the prompt's ids; an answer that repeats them keeps its own.
   Request request = owned->return_token_ids ? owned->request : std::move(owned->request);
+  request.pulled_s = owned->pulled_s;
   const int64_t id = request.request_id;
   const bool is_new = items_.emplace(id, std::move(owned)).second;
   TM_ASSERT(is_new, "row {} was submitted twice", id);

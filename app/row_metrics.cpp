@@ -4,17 +4,36 @@
 
 #include <iterator>
 
+#include "engine/row_times.h"
+
 namespace tokenmill::app {
 namespace {
 
-void append_seconds(std::string& out, const char* name, double seconds, bool known) {
-  if (known)
-    fmt::format_to(std::back_inserter(out), ",\"{}\":{:.6f}", name, seconds);
+void append_seconds(std::string& out, const char* name, std::optional<double> seconds) {
+  if (seconds)
+    fmt::format_to(std::back_inserter(out), ",\"{}\":{:.6f}", name, *seconds);
   else
     fmt::format_to(std::back_inserter(out), ",\"{}\":null", name);
 }
 
 }  // namespace
+
+std::string row_metrics_line(int64_t row, int rank, const RequestOutput& output) {
+  const RowTimes times = row_times(output.timing, output.num_completion_tokens);
+  std::string line = fmt::format("{{\"row\":{},\"rank\":{},\"prompt_tokens\":{},\"completion_tokens\":{}", row, rank,
+                                 output.num_prompt_tokens, output.num_completion_tokens);
+  append_seconds(line, "queue_s", times.queue_s);
+  append_seconds(line, "prefill_s", times.prefill_s);
+  append_seconds(line, "decode_s", times.decode_s);
+  append_seconds(line, "ttft_s", times.ttft_s);
+  append_seconds(line, "itl_mean_s", times.itl_mean_s);
+  append_seconds(line, "itl_max_s", times.itl_max_s);
+  append_seconds(line, "tpot_s", times.tpot_s);
+  append_seconds(line, "e2e_s", times.e2e_s);
+  fmt::format_to(std::back_inserter(line), ",\"cached_tokens\":{},\"preemptions\":{}}}",
+                 output.timing.num_cached_tokens, output.timing.num_preemptions);
+  return line;
+}
 
 std::string RowMetrics::part_path(const std::string& directory, int rank) {
   return fmt::format("{}/journal/row_metrics.{:05d}.jsonl", directory, rank);
@@ -23,21 +42,8 @@ std::string RowMetrics::part_path(const std::string& directory, int rank) {
 RowMetrics::RowMetrics(const std::string& directory, int rank)
     : directory_(directory), rank_(rank), writer_(io::File::create(part_path(directory, rank))) {}
 
-void RowMetrics::add(const rows::RowItem& item, const RequestOutput& output) {
-  const RequestTiming& t = output.timing;
-  const bool started = t.first_scheduled_s > 0;
-  const bool answered = t.first_token_s > 0;
-  const int64_t tokens = output.num_completion_tokens;
-  std::string line = fmt::format("{{\"row\":{},\"rank\":{},\"prompt_tokens\":{},\"completion_tokens\":{}", item.row(),
-                                 rank_, output.num_prompt_tokens, tokens);
-  append_seconds(line, "queue_s", t.first_scheduled_s - t.submitted_s, started);
-  append_seconds(line, "ttft_s", t.first_token_s - t.submitted_s, answered);
-  append_seconds(line, "tpot_s", tokens > 1 ? (t.finished_s - t.first_token_s) / static_cast<double>(tokens - 1) : 0,
-                 answered && tokens > 1);
-  append_seconds(line, "e2e_s", t.finished_s - t.submitted_s, true);
-  fmt::format_to(std::back_inserter(line), ",\"cached_tokens\":{},\"preemptions\":{}}}\n", t.num_cached_tokens,
-                 t.num_preemptions);
-  writer_.write(line);
+void RowMetrics::add(int64_t row, const RequestOutput& output) {
+  writer_.write(row_metrics_line(row, rank_, output) + "\n");
 }
 
 void RowMetrics::finish(const parallel::Comm& world) {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/output_processor.h"
+#include "engine/row_times.h"
 #include "engine/scheduler.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/core/check.h"
@@ -68,7 +69,8 @@ struct Engine::Impl {
         make_decoder(std::move(decoders)),
         options(options),
         clock(options.clock != nullptr ? *options.clock : kSteadyClock),
-        scheduler(runner.limits(), {.enable_chunked_prefill = options.enable_chunked_prefill}) {
+        scheduler(runner.limits(), {.enable_chunked_prefill = options.enable_chunked_prefill}),
+        meter(clock, distributions.step_tokens, options.on_step) {
     TM_ASSERT(!options.detokenize || make_decoder != nullptr, "text is wanted and there is no tokenizer");
     stats.kv_blocks_total = scheduler.blocks().num_total_blocks();
   }
@@ -96,6 +98,8 @@ struct Engine::Impl {
   std::deque<Ticket> tickets;  // launched, not collected; oldest first
   StepPlan plan;               // reused
   std::vector<RequestOutput> finished;
+  Distributions distributions;
+  StepMeter meter;
   EngineStats stats;
 };
 
@@ -142,7 +146,8 @@ void Engine::Impl::submit(Request request) {
     output.request_id = request.request_id;
     output.num_prompt_tokens = num_prompt_tokens;
     output.error = std::move(error);
-    output.timing.submitted_s = output.timing.finished_s = now_s;
+    output.timing.pulled_s = request.pulled_s.value_or(now_s);
+    output.timing.finished_s = now_s;
     ++stats.num_failed;
     finished.push_back(std::move(output));
     return;
@@ -159,11 +164,12 @@ void Engine::Impl::submit(Request request) {
   active[static_cast<size_t>(handle)] =
       std::make_unique<Active>(Active{request.request_id,
                                       num_prompt_tokens,
-                                      {.submitted_s = now_s},
+                                      {.pulled_s = request.pulled_s.value_or(now_s)},
                                       OutputProcessor(params, options.eos_token_ids, max_generated, std::move(decoder)),
                                       num_scores,
                                       score_only});
   if (score_only && num_scores == 0) return finish_scored(handle, now_s);  // there is nothing to compute
+  meter.request_came(now_s);
   if (constraints->empty()) constraints.reset();
   const SlotSampling sampling = slot_sampling(params, sample_key(request.random_key, 0), runner.limits().vocab_size);
   scheduler.add(std::make_unique<Sequence>(handle, std::move(request.prompt_token_ids),
@@ -181,7 +187,12 @@ bool Engine::Impl::step() {
 }
 
 bool Engine::Impl::launch_next() {
-  if (!scheduler.schedule(plan)) return false;
+  meter.begin_schedule();
+  const int64_t prompt_tokens_before = scheduler.num_prompt_tokens();
+  if (!scheduler.schedule(plan)) {
+    meter.end_schedule();
+    return false;
+  }
   if (!scheduler.admitted().empty()) {
     const double now_s = clock.now_s();
     for (const Sequence* sequence : scheduler.admitted()) {
@@ -192,6 +203,7 @@ bool Engine::Impl::launch_next() {
              plan.step_id, plan.num_tokens(), plan.scheduled.size(), plan.new_slots.size(), plan.finished.size(),
              scheduler.num_running(), scheduler.num_waiting(), scheduler.blocks().num_used_blocks(),
              stats.kv_blocks_total);
+  meter.launching(plan, scheduler.num_prompt_tokens() - prompt_tokens_before, scheduler.blocks().num_used_blocks());
   tickets.push_back(runner.launch(plan));
   ++stats.num_steps;
   stats.sum_running += scheduler.num_running();
@@ -202,7 +214,7 @@ bool Engine::Impl::launch_next() {
 void Engine::Impl::collect_oldest() {
   const StepResult result = runner.collect(tickets.front());
   tickets.pop_front();
-  const double now_s = clock.now_s();
+  const double now_s = meter.collected(result);
   for (const SequenceUpdate& update : scheduler.update(result)) {
     Sequence& sequence = *update.sequence;
     take_scores(sequence, update.scored, now_s);
@@ -211,6 +223,7 @@ void Engine::Impl::collect_oldest() {
       take_token(sequence, token, now_s);
     }
   }
+  meter.results_taken(scheduler.num_running() + scheduler.num_waiting() > 0);
 }
 
 void Engine::Impl::take_scores(Sequence& sequence, std::span<const SampledToken> scored, double now_s) {
@@ -238,7 +251,7 @@ void Engine::Impl::take_token(Sequence& sequence, const SampledToken& token, dou
                 now_s);
   }
   ++stats.num_generation_tokens;
-  if (request.output.num_tokens() == 0) request.timing.first_token_s = now_s;
+  note_emission(request.timing, now_s, distributions.itl_s);
   if (!request.output.append(token)) return;
   RequestOutput output;
   output.num_completion_tokens = request.output.num_tokens();
@@ -271,12 +284,14 @@ void Engine::Impl::complete(int64_t handle, RequestOutput output, double now_s) 
   output.num_prompt_tokens = request->num_prompt_tokens;
   output.timing = request->timing;
   output.timing.finished_s = now_s;
+  note_finished(output, distributions);
   finished.push_back(std::move(output));
   request.reset();
   free_handles.push_back(handle);
 }
 
 void Engine::Impl::refresh_stats() {
+  stats.times = meter.times();
   stats.num_prompt_tokens = scheduler.num_prompt_tokens();
   stats.num_running_now = scheduler.num_running();
   stats.num_waiting_now = scheduler.num_waiting();
@@ -309,5 +324,7 @@ bool Engine::idle() const { return num_unfinished() == 0 && impl_->tickets.empty
 int64_t Engine::num_unfinished() const { return impl_->scheduler.num_running() + impl_->scheduler.num_waiting(); }
 
 const EngineStats& Engine::stats() const { return impl_->stats; }
+
+const Distributions& Engine::distributions() const { return impl_->distributions; }
 
 }  // namespace tokenmill

@@ -1,12 +1,15 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
 #include "engine/output_processor.h"
 #include "engine/request.h"
 #include "engine/runner.h"
+#include "engine/step_meter.h"
 #include "kernels/core/clock.h"
+#include "kernels/core/distributions.h"
 
 namespace tokenmill {
 
@@ -19,6 +22,8 @@ struct EngineOptions {
   std::vector<int32_t> eos_token_ids;  ///< end a sequence unless ignore_eos
   bool detokenize = true;              ///< false: outputs carry token ids only and stop strings are refused
   const Clock* clock = nullptr;        ///< outlives the engine; null: the steady clock
+  /// Gets every collected step, in order, on the engine's thread. May be empty.
+  std::function<void(const StepRecord&)> on_step = {};
 };
 
 /// Counters of one replica since its start; all monotone except the *_now fields.
@@ -28,7 +33,8 @@ struct EngineStats {
   int64_t num_running_now = 0, num_waiting_now = 0;
   int64_t kv_blocks_used_now = 0, kv_blocks_used_peak = 0, kv_blocks_total = 0;
   int64_t sum_running = 0;  ///< running sequences summed over steps: mean = sum_running / num_steps
-  double step_seconds = 0;
+  double step_seconds = 0;  ///< in step() while it had something to do
+  StepTimes times;
 };
 
 /// The narrow face of one replica's engine, on the leader. One thread calls it.
@@ -52,6 +58,8 @@ class Engine {
   /// Requests not finished yet: waiting and running.
   int64_t num_unfinished() const;
   const EngineStats& stats() const;
+  /// What varied from row to row and from step to step so far; rows with errors are left out.
+  const Distributions& distributions() const;
 
  private:
   struct Impl;

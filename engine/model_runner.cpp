@@ -1,7 +1,5 @@
 #include "engine/model_runner.h"
 
-#include "kernels/core/clock.h"
-
 namespace tokenmill {
 
 ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits)
@@ -61,10 +59,10 @@ void ModelRunner::run(const StepPlan& plan) {
 
 Ticket ModelRunner::launch(const StepPlan& plan) {
   TM_ASSERT(static_cast<int>(in_flight_.size()) < limits_.max_steps_in_flight);
-  const double launched_s = SteadyClock().now_s();
+  const OpTimes before = ops_.op_times();
   apply(plan);
   if (!plan.dummy && !plan.scheduled.empty()) run(plan);
-  InFlight flight{next_ticket_++, plan.step_id, {}, ops_.stream().record(), launched_s};
+  InFlight flight{next_ticket_++, plan.step_id, {}, ops_.stream().record(), before};
   for (const ScheduledSlot& s : plan.scheduled) {
     if (s.logits_rows.empty()) continue;
     Wanted& wanted = flight.wanted.emplace_back(Wanted{s.slot, slots_.at(s.slot).occupant, {}});
@@ -94,7 +92,7 @@ StepResult ModelRunner::collect(Ticket ticket) {
   const auto* ids = reinterpret_cast<const int32_t*>(out);
   const auto* logprobs = reinterpret_cast<const float*>(out + limits_.max_logits_rows * 4);
   const auto* status = reinterpret_cast<const int32_t*>(out + limits_.max_logits_rows * 8);
-  StepResult result{flight.step_id, {}, 0};
+  StepResult result{flight.step_id, {}, {}};
   int64_t row = 0;
   for (const Wanted& wanted : flight.wanted) {
     StepResult::Slot& filled = result.slots.emplace_back(StepResult::Slot{wanted.slot, {}});
@@ -103,7 +101,7 @@ StepResult ModelRunner::collect(Ticket ticket) {
     }
     keep(wanted, filled.tokens);
   }
-  result.device_seconds = SteadyClock().now_s() - flight.launched_s;
+  result.op_times = ops_.op_times() - flight.op_times_before;
   return result;
 }
 

@@ -35,7 +35,7 @@ class ModelRunner : public Runner {
     uint64_t step_id;
     std::vector<Wanted> wanted;  ///< in plan order
     Stream::Event event;
-    double launched_s;
+    OpTimes op_times_before;
   };
   void apply(const StepPlan& plan);
   void enter(const NewSlot& slot);

@@ -20,6 +20,8 @@ struct Request {
   uint64_t random_key = 0;
   /// Rows share cached KV only with rows of the same salt.
   std::string cache_salt;
+  /// When the replica pulled the row, on kernels/core/clock: its clock starts there. Empty: when it is submitted.
+  std::optional<double> pulled_s = {};
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kRepetition };
@@ -46,9 +48,14 @@ struct RequestError {
   std::string message;
 };
 
-/// Depends on time and place; goes to row metrics, never into results. Seconds on kernels/core/clock.
+/// Depends on time and place; goes to row metrics, never into results. Seconds on kernels/core/clock; what they mean
+/// together: engine/README.md, row_times.h.
 struct RequestTiming {
-  double submitted_s = 0, first_scheduled_s = 0, first_token_s = 0, finished_s = 0;
+  double pulled_s = 0;
+  std::optional<double> first_scheduled_s = {}, first_token_s = {};  ///< empty when it did not get that far
+  double last_token_s = 0, finished_s = 0;
+  double max_interval_s = 0;  ///< between emissions
+  int64_t num_intervals = 0;
   int64_t num_cached_tokens = 0, num_preemptions = 0;
 };
 

@@ -5,6 +5,7 @@
 #include "engine/logprobs.h"
 #include "engine/step_plan.h"
 #include "kernels/kv_pool.h"
+#include "kernels/op_times.h"
 
 namespace tokenmill {
 
@@ -32,7 +33,7 @@ struct StepResult {
   };
   uint64_t step_id = 0;
   std::vector<Slot> slots;  ///< scheduled slots that wanted logits or scores, in the plan's order
-  double device_seconds = 0;
+  OpTimes op_times;         ///< of this rank's device
 };
 
 using Ticket = uint64_t;

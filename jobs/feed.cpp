@@ -3,6 +3,7 @@
 #include "jobs/journal/ledger.h"
 #include "jobs/row_reader.h"
 #include "kernels/core/check.h"
+#include "kernels/core/clock.h"
 
 namespace tokenmill::jobs {
 
@@ -29,6 +30,7 @@ void Feed::run() {
     while (wanted) {
       const std::optional<std::vector<RowRun>> runs = pull_();
       if (!runs) break;
+      pulled_s_ = SteadyClock().now_s();
       for (size_t i = 0; wanted && i < runs->size(); ++i) wanted = deliver(reader, (*runs)[i]);
     }
   } catch (const std::exception& e) {
@@ -45,6 +47,7 @@ bool Feed::deliver(RowReader& reader, const RowRun& run) {
         row == run.rows.begin ? reader.read(row, source, run.position) : reader.read(row, source);
     EncodedRow encoded{.item = codec_.encode(source, record), .row_digest = digest(record)};
     TM_ASSERT(encoded.item && encoded.item->row() == row, "the codec made no work item for row {}", row);
+    encoded.item->pulled_s = pulled_s_;
     if (!queue_.push(std::move(encoded), static_cast<int64_t>(record.size()))) return false;
   }
   return true;

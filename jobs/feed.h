@@ -53,6 +53,7 @@ class Feed {
   const std::function<std::optional<std::vector<RowRun>>()> pull_;
   const std::function<void(const std::exception&)> on_error_;
   BoundedQueue<EncodedRow> queue_;
+  double pulled_s_ = 0;  // the thread's: when the rows it reads were pulled
   std::thread thread_;
 };
 

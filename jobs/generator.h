@@ -23,6 +23,8 @@ class WorkItem {
   explicit WorkItem(int64_t row) : row_(row) {}
   virtual ~WorkItem() = default;
   int64_t row() const { return row_; }
+  /// When the replica pulled the row, on kernels/core/clock: set by the feed, before the record is read.
+  double pulled_s = 0;
 
  private:
   int64_t row_;

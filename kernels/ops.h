@@ -9,6 +9,7 @@
 #include "kernels/device/stream.h"
 #include "kernels/kv_pool.h"
 #include "kernels/linear.h"
+#include "kernels/op_times.h"
 #include "kernels/step_tensors.h"
 
 namespace tokenmill {
@@ -86,6 +87,8 @@ class Ops {
   virtual bool supports(DType compute_dtype) const = 0;
   virtual Stream& stream() = 0;
   virtual Memory& memory() = 0;
+  /// Of all work executed so far. All zero on a device that does not measure it.
+  virtual OpTimes op_times() const { return {}; }
   /// Bytes that the backend takes at most for itself, beside what its callers give it, in steps of these sizes. Part of
   /// the memory plan.
   virtual int64_t workspace_bytes(const WorkspaceRequest& request) const = 0;

@@ -187,7 +187,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
     if (options.row_metrics) metrics.emplace(options.output, world.rank());
   });
   if (metrics)
-    generator.on_finished([&](const rows::RowItem& item, const RequestOutput& output) { metrics->add(item, output); });
+    generator.on_finished([&](const rows::RowItem& item, const RequestOutput& output) { metrics->add(item.row(), output); });
   const jobs::JobOutcome outcome = job.run(codec, generator);
   view.finish();
   if (metrics) metrics->finish(world);

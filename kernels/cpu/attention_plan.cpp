@@ -57,7 +57,7 @@ void CpuOps::make_plan(const StepTensors& step) {
 
 void CpuOps::do_attention(TensorView out, TensorView q, const StepTensors& step, KvLayer kv,
                           const AttentionParams& params) {
-  stream_.submit([=, this] { run_attention(out, q, step, kv, params); });
+  stream_.submit([=, this] { run_attention(out, q, step, kv, params); }, OpKind::kAttention);
 }
 
 void CpuOps::run_attention(TensorView out, TensorView q, const StepTensors& step, KvLayer kv,

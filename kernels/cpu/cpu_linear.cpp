@@ -240,10 +240,11 @@ std::unique_ptr<WeightSink> CpuOps::make_vector_sink(TensorView out, const std::
 void CpuOps::do_linear(TensorView out, TensorView x, const Linear& weights, const LinearCall& call) {
   const auto* own = dynamic_cast<const CpuLinear*>(&weights);
   TM_ASSERT(own != nullptr, "a linear of another device");
-  stream_.submit([=, this] {
+  const auto multiply = [=, this] {
     LinearContext context{team_, thread_scratch_, shared_scratch_};
     own->multiply(out, x, call, context, ColumnHook{});
-  });
+  };
+  stream_.submit(multiply, OpKind::kGemm);
 }
 
 void CpuOps::do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token) {

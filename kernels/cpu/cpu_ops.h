@@ -43,6 +43,7 @@ class CpuOps final : public Ops {
   bool supports(DType dtype) const override { return dtype == DType::kF32 || dtype == DType::kBF16; }
   Stream& stream() override { return stream_; }
   Memory& memory() override { return memory_; }
+  OpTimes op_times() const override { return stream_.op_times(); }
   int64_t workspace_bytes(const WorkspaceRequest& request) const override;
   /// Of all threads together, now.
   int64_t workspace_in_use() const;

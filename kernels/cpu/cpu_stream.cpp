@@ -39,7 +39,7 @@ void CpuStream::replay(Recording& recording) {
   TM_ASSERT(!recording_, "replay() inside a capture");
   auto* recorded = dynamic_cast<CpuRecording*>(&recording);
   TM_ASSERT(recorded != nullptr, "a recording of another device");
-  for (const auto& work : recorded->work) run(work);
+  for (const auto& work : recorded->work) run(work.function, work.kind);
 }
 
 }  // namespace tokenmill::cpu

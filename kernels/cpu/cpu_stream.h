@@ -6,13 +6,22 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/core/clock.h"
 #include "kernels/device/stream.h"
+#include "kernels/op_times.h"
 
 namespace tokenmill::cpu {
 
+/// What work is timed as.
+enum class OpKind : uint8_t { kGemm, kAttention, kOther };
+
 class CpuRecording : public Recording {
  public:
-  std::vector<std::function<void()>> work;
+  struct Work {
+    std::function<void()> function;
+    OpKind kind;
+  };
+  std::vector<Work> work;
 };
 
 /// Work runs at once on the calling thread (and the backend's team), so every event is done when it is recorded. After
@@ -21,13 +30,15 @@ class CpuStream : public Stream {
  public:
   /// As enqueue, for any callable: no allocation unless a capture is on.
   template <typename Function>
-  void submit(Function&& function) {
+  void submit(Function&& function, OpKind kind = OpKind::kOther) {
     if (recording_) {
-      recording_->work.emplace_back(std::forward<Function>(function));
+      recording_->work.push_back({std::forward<Function>(function), kind});
     } else {
-      run(function);
+      run(function, kind);
     }
   }
+  /// Of all work run so far.
+  const OpTimes& op_times() const { return op_times_; }
   bool capturing() const { return recording_ != nullptr; }
   void enqueue(std::function<void()> function) override { submit(std::move(function)); }
   void copy(void* destination, const void* source, int64_t num_bytes) override;
@@ -41,14 +52,21 @@ class CpuStream : public Stream {
 
  private:
   template <typename Function>
-  void run(Function&& function) {
+  void run(Function&& function, OpKind kind) {
     if (error_) return;
+    const double start_s = clock_.now_s();
     try {
       function();
     } catch (...) {
       error_ = std::current_exception();
     }
+    double& total_s = kind == OpKind::kGemm        ? op_times_.gemm_s
+                      : kind == OpKind::kAttention ? op_times_.attention_s
+                                                   : op_times_.other_s;
+    total_s += clock_.now_s() - start_s;
   }
+  SteadyClock clock_;
+  OpTimes op_times_;
   Event last_event_ = 0;
   std::exception_ptr error_;
   std::unique_ptr<CpuRecording> recording_;

@@ -159,14 +159,15 @@ void CpuOps::do_lm_head_tiles(const HeadTiles& out, TensorView hidden, const Lin
                               int64_t vocab_size, TensorView row_slots, const SamplingTables& tables) {
   const auto* own = dynamic_cast<const CpuLinear*>(&head);
   TM_ASSERT(own != nullptr, "a linear of another device");
-  stream_.submit([=, this] {
+  const auto multiply = [=, this] {
     const TileHook tiles{sampling_kernels(isa_), out, first_id, vocab_size, row_slots, tables};
     LinearContext context{team_, thread_scratch_, shared_scratch_};
     const ColumnHook hook{kVocabTile,
                           [](void* self, int64_t begin, int64_t end) { static_cast<TileHook*>(self)->run(begin, end); },
                           const_cast<TileHook*>(&tiles)};
     own->multiply(out.logits, hidden, LinearCall{}, context, hook);
-  });
+  };
+  stream_.submit(multiply, OpKind::kGemm);
 }
 
 void CpuOps::do_pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,

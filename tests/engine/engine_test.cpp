@@ -114,17 +114,17 @@ TEST_CASE("an unfinished character at the end becomes U+FFFD") {
   CHECK(run_scripted({72, 105, 240, 159}, {.max_tokens = 4}).outputs[0].text == "Hi\xef\xbf\xbd");
 }
 
-TEST_CASE("times are taken when a request is submitted, scheduled, answered and finished") {
+TEST_CASE("times are taken when a row is pulled, scheduled, answered and finished") {
   ManualClock clock;
   ScriptedRunner runner(script({1, 2}), clock);
   Engine engine(runner, nullptr, {.detokenize = false, .clock = &clock});
   clock.advance(10);
-  engine.submit({.prompt_token_ids = Ids(20, 5), .sampling = {.max_tokens = 2}});
+  engine.submit({.prompt_token_ids = Ids(20, 5), .sampling = {.max_tokens = 2}, .pulled_s = 8});
   clock.advance(5);
   while (engine.step()) {
   }
   const RequestOutput output = engine.take_finished().at(0);
-  CHECK(output.timing.submitted_s == 10);
+  CHECK(output.timing.pulled_s == 8);
   CHECK(output.timing.first_scheduled_s == 15);
   CHECK(output.timing.first_token_s == 17);  // the prompt takes two steps
   CHECK(output.timing.finished_s == 18);
@@ -140,6 +140,61 @@ TEST_CASE("times are taken when a request is submitted, scheduled, answered and 
   CHECK(stats.kv_blocks_used_now == 0);
   CHECK(stats.kv_blocks_total == 8);
   CHECK(stats.step_seconds == 3);
+  CHECK(stats.times.device_s == 3);
+  CHECK(stats.times.host_stall_s == 5);  // from the submission to the first step
+  const Distributions& d = engine.distributions();
+  CHECK(d.queue_s.sum() == 7);
+  CHECK(d.prefill_s.sum() == 2);
+  CHECK(d.decode_s.sum() == 1);
+  CHECK(d.inference_s.sum() == 3);
+  CHECK(d.ttft_s.sum() == 9);
+  CHECK(d.itl_s.sum() == 1);
+  CHECK(d.tpot_s.sum() == 1);
+  CHECK(d.e2e_s.sum() == 10);
+  CHECK(d.prompt_tokens.sum() == 20);
+  CHECK(d.generation_tokens.sum() == 2);
+  CHECK(d.step_tokens.count() == 3);
+  CHECK(d.step_tokens.sum() == 21);
+}
+
+TEST_CASE("a row that fails has times of its own and stands in no distribution") {
+  ManualClock clock;
+  ScriptedRunner runner({}, clock);
+  Engine engine(runner, nullptr, {.detokenize = false, .clock = &clock});
+  clock.advance(3);
+  engine.submit({.prompt_token_ids = {}, .pulled_s = 1});
+  const RequestOutput output = engine.take_finished().at(0);
+  REQUIRE(output.error);
+  CHECK(output.timing.pulled_s == 1);
+  CHECK(output.timing.finished_s == 3);
+  CHECK(engine.distributions().e2e_s.count() == 0);
+  CHECK(engine.stats().times.starved_s == 0);
+}
+
+TEST_CASE("every step is told to who asks for it, with what it held") {
+  ManualClock clock;
+  ScriptedRunner runner(script({1, 2}), clock);
+  std::vector<StepRecord> steps;
+  Engine engine(runner, nullptr,
+                {.detokenize = false, .clock = &clock, .on_step = [&](const StepRecord& s) { steps.push_back(s); }});
+  engine.submit({.prompt_token_ids = Ids(20, 5), .sampling = {.max_tokens = 2}});
+  clock.advance(5);
+  while (engine.step()) {
+  }
+  REQUIRE(steps.size() == 3);
+  CHECK(steps[0].host_wait_s == 5);
+  CHECK(steps[0].num_tokens == 16);
+  CHECK(steps[0].num_prompt_tokens == 16);
+  CHECK(steps[0].num_logits_rows == 0);
+  CHECK(steps[1].num_prompt_tokens == 4);
+  CHECK(steps[1].num_logits_rows == 1);
+  CHECK(steps[1].host_wait_s == 0);
+  CHECK(steps[2].num_tokens == 1);
+  CHECK(steps[2].num_prompt_tokens == 0);
+  CHECK(steps[2].num_used_blocks == 2);
+  CHECK(steps[2].step_id == steps[0].step_id + 2);
+  CHECK(steps[2].launched_s == 7);
+  CHECK(steps[2].device_s == 1);
 }
 
 TEST_CASE("an engine without work says so") {
