@@ -101,7 +101,7 @@ struct Parser {
       const std::string help = fmt::format("{} ({}{})", option.help, required ? "" : "default: ", option.initial);
       auto* added = cli.add_option("--" + std::string(option.name), values[option.name], help);
       added->group(option.group)->type_name(option.value)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-      if (option.shape == OptionShape::kList) {
+      if (takes_several(option.shape)) {
         added->expected(1, 1 << 28);
       } else {
         added->expected(1)->allow_extra_args(false);  // CLI11 would let a vector take the words behind it
@@ -206,7 +206,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     const std::string where = fmt::format("--{}", option.name);
     std::vector<std::string> values;
     for (std::string& value : parser.values[option.name]) values.push_back(as_typed(std::move(value)));
-    if (option.shape != OptionShape::kList && values.size() > 1)
+    if (!takes_several(option.shape) && values.size() > 1)
       throw Error(ErrorKind::kConfig, "{} is given {} times; keep one", where, values.size());
     line.settings.push_back({option.name, std::move(values), where});
   }

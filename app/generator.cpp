@@ -15,8 +15,11 @@ void EngineGenerator::submit(std::unique_ptr<jobs::WorkItem> item) {
     finished_.push_back(codec_.format_error(*owned, *owned->error));
     return;
   }
-  // The engine takes the prompt's ids; an answer that repeats them keeps its own.
-  Request request = owned->return_token_ids ? owned->request : std::move(owned->request);
+  if (!owned->skipped.empty()) {
+    finished_.push_back(codec_.format_skipped(*owned));
+    return;
+  }
+  Request request = std::move(owned->request);
   request.pulled_s = owned->pulled_s;
   const int64_t id = request.request_id;
   const bool is_new = items_.emplace(id, std::move(owned)).second;

@@ -12,7 +12,7 @@
 namespace tokenmill::app {
 
 /// The engine and the row formats as jobs knows them: items become requests, outputs become result lines. Rows that
-/// already carry an error never reach the engine. One thread calls it, on a replica's leader.
+/// carry an error or are skipped never reach the engine. One thread calls it, on a replica's leader.
 class EngineGenerator final : public jobs::Generator {
  public:
   /// All outlive the generator. max_num_seqs is the engine's.
@@ -37,7 +37,7 @@ class EngineGenerator final : public jobs::Generator {
   const rows::Codec& codec_;
   int64_t max_num_seqs_;
   std::unordered_map<int64_t, std::unique_ptr<rows::RowItem>> items_;  // in the engine, by request id (= row)
-  std::vector<jobs::FinishedRow> finished_;                            // errors that needed no engine
+  std::vector<jobs::FinishedRow> finished_;                            // errors and skipped rows: they need no engine
   std::function<void(const rows::RowItem&, const RequestOutput&)> on_finished_;
 };
 

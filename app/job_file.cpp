@@ -22,8 +22,21 @@ struct Reader {
 
   std::string place(const YAML::Node& node) const { return path + ":" + std::to_string(node.Mark().line + 1); }
 
-  std::vector<std::string> values_of(const YAML::Node& value, const std::string& where) const {
+  /// A mapping of an option that takes one, as its flag writes it.
+  std::vector<std::string> pairs_of(const YAML::Node& mapping, const std::string& where) const {
+    std::vector<std::string> pairs;
+    for (const auto& entry : mapping) {
+      if (!entry.first.IsScalar() || !entry.second.IsScalar())
+        throw Error(ErrorKind::kConfig, "{}: it must hold lines \"name: number\"", where);
+      pairs.push_back(entry.first.Scalar() + "=" + entry.second.Scalar());
+    }
+    return pairs;
+  }
+
+  std::vector<std::string> values_of(const YAML::Node& value, const std::string& name, const std::string& where) const {
     if (value.IsScalar()) return {value.Scalar()};
+    const OptionSpec* spec = find_option(name);
+    if (value.IsMap() && spec != nullptr && spec->shape == OptionShape::kMap) return pairs_of(value, where);
     if (value.IsNull()) throw Error(ErrorKind::kConfig, "{} has no value; give one or remove the line", where);
     if (!value.IsSequence())
       throw Error(ErrorKind::kConfig, "{} is a mapping; it must be a value or a list of values", where);
@@ -57,7 +70,7 @@ struct Reader {
       const OptionSpec* spec = inside_sampling ? find_option(name) : nullptr;
       if (spec != nullptr && !std::string_view(spec->group).starts_with("Sampling"))
         throw Error(ErrorKind::kConfig, "{} is not a sampling option; move it out of \"sampling:\"", where);
-      settings.push_back({name, values_of(entry.second, where), where});
+      settings.push_back({name, values_of(entry.second, name, where), where});
     }
   }
 };
@@ -83,8 +96,7 @@ std::vector<Setting> parse_job_file(std::string_view text, const std::string& pa
 
 std::vector<Setting> read_job_file(const std::string& path) {
   std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored))
-    throw Error(ErrorKind::kConfig, "the job file {}: no such file", path);
+  if (!std::filesystem::exists(path, ignored)) throw Error(ErrorKind::kConfig, "the job file {}: no such file", path);
   if (std::filesystem::is_directory(path, ignored))
     throw Error(ErrorKind::kConfig, "the job file {} is a directory; it must be a file", path);
   return parse_job_file(io::read_file(path, kMaxJobFileBytes), path);

@@ -36,17 +36,10 @@ RowErrorLimit read_row_errors(const Setting& setting) {
   return {.count = read_integer(setting, 0)};
 }
 
-void read_stop(RunOptions& o, const Setting& s) {
-  if (std::any_of(s.values.begin(), s.values.end(), [](const std::string& v) { return v.empty(); }))
-    throw Error(ErrorKind::kConfig, "{} holds an empty string; it would stop every answer at once", s.where);
-  o.sampling.stop = s.values;
-}
-
-void read_stop_ids(RunOptions& o, const Setting& s) {
-  std::vector<int32_t> ids;
-  for (const std::string& value : s.values)
-    ids.push_back(static_cast<int32_t>(read_integer({s.name, {value}, s.where}, 0, kMaxTokens)));
-  o.sampling.stop_token_ids = ids;
+void read_overlong(RunOptions& o, const Setting& s) {
+  using rows::Overlong;
+  for (const Overlong choice : {Overlong::kError, Overlong::kTruncateLeft, Overlong::kTruncateRight, Overlong::kSkip})
+    if (read_word(s, {"error", "truncate-left", "truncate-right", "skip"}) == rows::to_string(choice)) o.overlong = choice;
 }
 
 void read_date(RunOptions& o, const Setting& s) {
@@ -67,7 +60,7 @@ void read_deterministic(RunOptions& o, const Setting& s) {
     throw Error(ErrorKind::kConfig, "{} is false; this version has only deterministic paths: leave it out", s.where);
 }
 
-const std::vector<OptionSpec> kTable = {
+const std::vector<OptionSpec> kBeforeSampling = {
     {"model", "Model", S::kValue, "PATH", "Hugging Face directory or .gguf file", "required", kModels,
      [](RunOptions& o, const Setting& s) { o.model = read_text(s); }},
     {"dtype", "Model", S::kValue, "NAME",
@@ -82,6 +75,10 @@ const std::vector<OptionSpec> kTable = {
      [](RunOptions& o, const Setting& s) {
        o.use_generation_config = read_word(s, {"auto", "none", "vllm"}) == "auto";  // vllm: vLLM's word for none
      }},
+    {"think-start", "Model", S::kValue, "TEXT", "marker that thinking begins with, for thinking_token_budget",
+     "the vocabulary's, e.g. <think>", kRun, [](RunOptions& o, const Setting& s) { o.think_start = read_text(s); }},
+    {"think-end", "Model", S::kValue, "TEXT", "marker that thinking ends with", "the vocabulary's, e.g. </think>", kRun,
+     [](RunOptions& o, const Setting& s) { o.think_end = read_text(s); }},
     {"date", "Model", S::kValue, "YYYY-MM-DD", "the day that strftime_now in a template shows", "day of the start",
      kRun | kTokenize, read_date},
     {"add-special-tokens", "Model", S::kSwitch, "BOOL", "start and end tokens around plain strings", "true", kTokenize,
@@ -99,6 +96,12 @@ const std::vector<OptionSpec> kTable = {
      [](RunOptions& o, const Setting& s) { o.max_row_errors = read_row_errors(s); }},
     {"row-metrics", "Rows", S::kSwitch, "BOOL", "write times and ranks of each row to row_metrics.jsonl", "false", kRun,
      [](RunOptions& o, const Setting& s) { o.row_metrics = read_bool(s); }},
+    {"overlong", "Rows", S::kValue, "WHAT",
+     "prompts beyond the model's length: error, truncate-left or truncate-right (cut there), skip (a result that says so, "
+     "no error)",
+     "error", kRun, read_overlong},
+    {"max-logprobs", "Rows", S::kValue, "N", "most logprobs per token that a row may ask for; -1: no limit", "20", kRun,
+     [](RunOptions& o, const Setting& s) { o.max_logprobs = read_integer(s, -1); }},
     {"max-record-bytes", "Rows", S::kValue, "BYTES[K|M|G]", "longest input row; a longer one is an error row", "16M",
      kRun, [](RunOptions& o, const Setting& s) { o.max_record_bytes = read_bytes(s, 1024); }},
 
@@ -143,31 +146,9 @@ const std::vector<OptionSpec> kTable = {
      kEngines, [](RunOptions&, const Setting& s) { only_one(s, "tensor parallelism"); }},
     {"pipeline-parallel-size", "Devices and ranks", S::kValue, "N", "ranks that split the layers; -pp; only 1 so far",
      "1", kEngines, [](RunOptions&, const Setting& s) { only_one(s, "pipeline parallelism"); }},
+};
 
-    {"temperature", "Sampling, for rows that do not say", S::kValue, "T", "0 to 2; 0 is greedy", "1", kRun,
-     [](RunOptions& o, const Setting& s) { o.sampling.temperature = read_number(s, 0, 2); }},
-    {"top-p", "Sampling, for rows that do not say", S::kValue, "P", "above 0, at most 1", "1", kRun,
-     [](RunOptions& o, const Setting& s) { o.sampling.top_p = read_number(s, 1e-12, 1); }},
-    {"top-k", "Sampling, for rows that do not say", S::kValue, "K", "0 or -1: off", "0", kRun,
-     [](RunOptions& o, const Setting& s) { o.sampling.top_k = read_integer(s, -1); }},
-    {"min-p", "Sampling, for rows that do not say", S::kValue, "P", "0 to 1", "0", kRun,
-     [](RunOptions& o, const Setting& s) { o.sampling.min_p = read_number(s, 0, 1); }},
-    {"max-tokens", "Sampling, for rows that do not say", S::kValue, "TOKENS", "longest answer",
-     "what fits for chat, 16 for plain prompts", kRun,
-     [](RunOptions& o, const Setting& s) { o.sampling.max_tokens = read_integer(s, 1); }},
-    {"stop", "Sampling, for rows that do not say", S::kList, "TEXT...", "texts that end an answer", "none", kRun,
-     read_stop},
-    {"stop-token-ids", "Sampling, for rows that do not say", S::kList, "ID...", "tokens that end an answer", "none",
-     kRun, read_stop_ids},
-    {"include-stop-str-in-output", "Sampling, for rows that do not say", S::kSwitch, "BOOL",
-     "keep the stop text in the answer", "false", kRun,
-     [](RunOptions& o, const Setting& s) { o.sampling.include_stop_str_in_output = read_bool(s); }},
-    {"ignore-eos", "Sampling, for rows that do not say", S::kSwitch, "BOOL", "go on after end-of-sequence tokens",
-     "false", kRun, [](RunOptions& o, const Setting& s) { o.sampling.ignore_eos = read_bool(s); }},
-    {"skip-special-tokens", "Sampling, for rows that do not say", S::kSwitch, "BOOL",
-     "leave special tokens out of the answer's text", "true", kRun,
-     [](RunOptions& o, const Setting& s) { o.sampling.skip_special_tokens = read_bool(s); }},
-
+const std::vector<OptionSpec> kBehindSampling = {
     {"input-len", "Load", S::kValue, "TOKENS", "prompt tokens of each request", "256", kBenchThroughput,
      [](RunOptions& o, const Setting& s) { o.bench.input_len = read_integer(s, 1, kMaxTokens); }},
     {"output-len", "Load", S::kValue, "TOKENS", "generated tokens of each request", "128", kBenchThroughput,
@@ -207,7 +188,6 @@ const std::vector<std::string> kFuture = {"enable-expert-parallel",
                                           "enable-eplb",
                                           "load-format",
                                           "safetensors-load-strategy",
-                                          "max-logprobs",
                                           "logprobs-mode",
                                           "speculative-config",
                                           "kv-transfer-config",
@@ -216,15 +196,6 @@ const std::vector<std::string> kFuture = {"enable-expert-parallel",
                                           "stage-dir",
                                           "max-seconds",
                                           "time-limit",
-                                          "presence-penalty",
-                                          "frequency-penalty",
-                                          "repetition-penalty",
-                                          "min-tokens",
-                                          "logprobs",
-                                          "prompt-logprobs",
-                                          "logit-bias",
-                                          "bad-words",
-                                          "n",
                                           "enable-lora",
                                           "lora-modules",
                                           "async-scheduling",
@@ -232,12 +203,21 @@ const std::vector<std::string> kFuture = {"enable-expert-parallel",
 
 }  // namespace
 
-const std::vector<OptionSpec>& option_table() { return kTable; }
+const std::vector<OptionSpec>& option_table() {
+  static const std::vector<OptionSpec> table = [] {
+    std::vector<OptionSpec> all = kBeforeSampling;
+    all.insert(all.end(), sampling_options().begin(), sampling_options().end());
+    all.insert(all.end(), kBehindSampling.begin(), kBehindSampling.end());
+    return all;
+  }();
+  return table;
+}
 
 const OptionSpec* find_option(std::string_view name) {
+  const std::vector<OptionSpec>& table = option_table();
   const auto found =
-      std::find_if(kTable.begin(), kTable.end(), [&](const OptionSpec& spec) { return name == spec.name; });
-  return found == kTable.end() ? nullptr : &*found;
+      std::find_if(table.begin(), table.end(), [&](const OptionSpec& spec) { return name == spec.name; });
+  return found == table.end() ? nullptr : &*found;
 }
 
 bool is_future_option(std::string_view name) {
@@ -250,14 +230,14 @@ void apply_setting(RunOptions& options, const Setting& setting, Command command)
     throw Error(ErrorKind::kConfig, "{} is not available in this version", setting.where);
   if (spec == nullptr || (spec->commands & command) == 0) {
     std::vector<std::string> names;
-    for (const OptionSpec& known : kTable)
+    for (const OptionSpec& known : option_table())
       if (known.commands & command) names.emplace_back(known.name);
     const std::string near = spec == nullptr ? closest(setting.name, names) : "";
     throw Error(ErrorKind::kConfig, "{} is not an option of this command{}", setting.where,
                 near.empty() ? "; --help lists them" : fmt::format("; did you mean {}?", near));
   }
   if (setting.values.empty()) throw Error(ErrorKind::kConfig, "{} needs a value ({})", setting.where, spec->value);
-  if (spec->shape != OptionShape::kList && setting.values.size() != 1)
+  if (!takes_several(spec->shape) && setting.values.size() != 1)
     throw Error(ErrorKind::kConfig, "{} has {} values; it takes one", setting.where, setting.values.size());
   spec->apply(options, setting);
 }

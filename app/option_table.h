@@ -23,6 +23,7 @@ enum class OptionShape {
   kSwitch,  ///< --name, --name true, --name false, --no-name
   kValue,   ///< --name VALUE, once
   kList,    ///< --name A B --name C
+  kMap,     ///< --name A=1 B=2; a mapping in a job file
 };
 
 /// One option: its help and how it lands in RunOptions. The one place that flags, job file, --help and README follow.
@@ -38,6 +39,12 @@ struct OptionSpec {
 };
 
 const std::vector<OptionSpec>& option_table();
+
+/// The part of the table that gives rows their defaults.
+const std::vector<OptionSpec>& sampling_options();
+
+/// True for shapes that take any number of values.
+inline bool takes_several(OptionShape shape) { return shape == OptionShape::kList || shape == OptionShape::kMap; }
 
 /// The entry for a name, or nullptr.
 const OptionSpec* find_option(std::string_view name);

@@ -64,6 +64,12 @@ double read_number(const Setting& setting, double low, double high) {
   return value;
 }
 
+double read_number(const Setting& setting) {
+  double value = 0;
+  if (!parse_whole(only_value(setting), value) || !std::isfinite(value)) refuse(setting, "a number");
+  return value;
+}
+
 bool read_bool(const Setting& setting) {
   const std::string& text = only_value(setting);
   if (text == "true" || text == "True") return true;

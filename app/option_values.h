@@ -20,6 +20,7 @@ int64_t read_integer(const Setting& setting, int64_t low, int64_t high = std::nu
 uint64_t read_unsigned(const Setting& setting);
 /// Finite; low <= value <= high.
 double read_number(const Setting& setting, double low, double high);
+double read_number(const Setting& setting);  ///< finite
 /// true or false.
 bool read_bool(const Setting& setting);
 /// A size: a number with an optional K, M, G or T (1024-based; KiB, MB and the like are accepted as the same).

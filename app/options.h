@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "app/rows/sampling_defaults.h"
+#include "app/rows/prompt.h"
+#include "engine/sampling.h"
+#include "io/json.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/log.h"
 
@@ -43,6 +45,7 @@ struct RunOptions {
   std::optional<int64_t> max_model_len;
   std::string chat_template;  ///< file that replaces the checkpoint's template; empty: none
   bool use_generation_config = true;
+  std::string think_start, think_end;  ///< markers of thinking; empty: the vocabulary's
 
   // Input and output
   std::vector<std::string> input;  ///< files, globs expanded and sorted
@@ -53,6 +56,8 @@ struct RunOptions {
   RowErrorLimit max_row_errors;
   bool row_metrics = false;
   int64_t max_record_bytes = int64_t{16} << 20;
+  rows::Overlong overlong = rows::Overlong::kError;
+  int64_t max_logprobs = kDefaultMaxLogprobs;  ///< -1: no limit
 
   // Engine
   int64_t max_num_seqs = 256;
@@ -72,7 +77,8 @@ struct RunOptions {
   std::optional<int64_t> threads;  ///< per rank; empty: the rank's share of its affinity mask
   std::optional<int64_t> data_parallel_size;
 
-  rows::SamplingDefaults sampling;  ///< for rows that do not say
+  /// For rows that do not say: fields as a row would write them, checked as far as possible without the model.
+  io::JsonValue sampling = io::JsonValue::object();
 
   // Other commands
   bool add_special_tokens = true;  ///< tokenize: start and end tokens around plain strings

@@ -7,29 +7,25 @@ namespace {
 
 using jobs::ReportSection;
 
-template <typename T>
-void add_if(ReportSection& section, const char* name, const std::optional<T>& value) {
-  if (value) section.emplace_back(name, *value);
+jobs::ReportValue report_value(const io::JsonValue& value) {
+  if (value.is_bool()) return value.as_bool();
+  if (value.is_string()) return value.as_string();
+  if (value.is_number()) {
+    if (value.fits_int64()) return value.as_int64();
+    return value.as_double();
+  }
+  if (!value.is_array()) return io::to_json(value);
+  std::vector<std::string> items;
+  for (const io::JsonValue& item : value.items())
+    items.push_back(item.is_string() ? item.as_string() : io::to_json(item));
+  return items;
 }
 
 }  // namespace
 
-ReportSection sampling_section(const rows::SamplingDefaults& s) {
+ReportSection sampling_section(const io::JsonValue& sampling) {
   ReportSection out;
-  add_if(out, "temperature", s.temperature);
-  add_if(out, "top_p", s.top_p);
-  add_if(out, "top_k", s.top_k);
-  add_if(out, "min_p", s.min_p);
-  add_if(out, "max_tokens", s.max_tokens);
-  add_if(out, "stop", s.stop);
-  if (s.stop_token_ids) {
-    std::vector<std::string> ids;
-    for (const int32_t id : *s.stop_token_ids) ids.push_back(std::to_string(id));
-    out.emplace_back("stop_token_ids", ids);
-  }
-  add_if(out, "include_stop_str_in_output", s.include_stop_str_in_output);
-  add_if(out, "ignore_eos", s.ignore_eos);
-  add_if(out, "skip_special_tokens", s.skip_special_tokens);
+  for (const auto& [name, value] : sampling.members()) out.emplace_back(name, report_value(value));
   return out;
 }
 
@@ -47,7 +43,11 @@ ReportSection configuration_section(const RunOptions& o, const Replica& replica)
           {"generation_config", std::string(o.use_generation_config ? "auto" : "none")},
           {"chat_template", o.chat_template},
           {"passthrough", o.passthrough},
-          {"max_record_bytes", o.max_record_bytes}};
+          {"max_record_bytes", o.max_record_bytes},
+          {"overlong", std::string(rows::to_string(o.overlong))},
+          {"max_logprobs", o.max_logprobs},
+          {"think_start", o.think_start},
+          {"think_end", o.think_end}};
 }
 
 std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOptions& options, const Ranks& ranks,

@@ -10,7 +10,7 @@
 namespace tokenmill::app {
 
 /// Sampling values that were given.
-jobs::ReportSection sampling_section(const rows::SamplingDefaults& sampling);
+jobs::ReportSection sampling_section(const io::JsonValue& sampling);
 /// Options in force.
 jobs::ReportSection configuration_section(const RunOptions& options, const Replica& replica);
 

@@ -39,6 +39,7 @@ void print_config(const Checkpoint& checkpoint, std::ostream& out) {
   add("top_p", g.top_p);
   add("top_k", g.top_k);
   add("min_p", g.min_p);
+  add("repetition_penalty", g.repetition_penalty);
   line("generation defaults", defaults.empty() ? "none" : defaults);
   if (!g.not_supported.empty()) line("  not available", fmt::format("{}", fmt::join(g.not_supported, ", ")));
 }

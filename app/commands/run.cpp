@@ -12,6 +12,7 @@
 #include "app/progress_view.h"
 #include "app/ranks.h"
 #include "app/report_sections.h"
+#include "app/row_defaults.h"
 #include "app/row_metrics.h"
 #include "app/rows/id_census.h"
 #include "app/rows/scan.h"
@@ -27,35 +28,25 @@ struct TextSide {
   TokenizerSource source;
   std::optional<text::ChatTemplate> chat_template;
   rows::ChatRenderer render_chat;  ///< refers to chat_template
+  rows::ThinkingMarkers thinking;
 };
 
 std::unique_ptr<TextSide> load_text_side(const RunOptions& options) {
-  auto side = std::make_unique<TextSide>(TextSide{load_tokenizer(options.model), std::nullopt, {}});
+  auto side = std::make_unique<TextSide>(TextSide{load_tokenizer(options.model), std::nullopt, {}, {}});
+  std::string missing =
+      "messages are given and the model has no chat template; give prompt, or run with --chat-template";
   try {
     side->chat_template = load_chat_template(side->source, options.chat_template);
   } catch (const Error& error) {
     if (!options.chat_template.empty()) throw;
     // Plain prompts run all the same; each chat row gets this as its error.
     log::warning("rows with messages will be error rows: {}", error.what());
-    side->render_chat = [text = std::string(error.what())](const text::ChatRequest&) -> std::string {
-      throw rows::BadRow{"invalid_request", "messages", text};
-    };
+    missing = error.what();
   }
-  if (side->chat_template) side->render_chat = make_chat_renderer(*side->chat_template, options.date);
+  side->render_chat = make_chat_renderer(side->chat_template ? &*side->chat_template : nullptr, std::move(missing),
+                                         side->source.special_tokens, options.date);
+  side->thinking = rows::find_thinking_markers(side->source.tokenizer, options.think_start, options.think_end);
   return side;
-}
-
-/// Sampling below the job's own: the model's generation_config.json, unless it asks for what cannot be honoured.
-rows::SamplingDefaults model_defaults(const RunOptions& options, const Checkpoint& checkpoint) {
-  if (!options.use_generation_config) return {};
-  const GenerationDefaults& found = checkpoint.generation();
-  if (!found.not_supported.empty())
-    throw Error(
-        ErrorKind::kConfig,
-        "the model's generation_config.json asks for {}, which is not available in this version; --generation-config "
-        "none leaves the file out (give --temperature, --top-p and --top-k yourself then)",
-        found.not_supported[0]);
-  return {.temperature = found.temperature, .top_p = found.top_p, .min_p = found.min_p, .top_k = found.top_k, .max_tokens = found.max_tokens};
 }
 
 /// What the job reads besides its inputs.
@@ -65,34 +56,22 @@ std::vector<std::string> files_in_use(const RunOptions& options) {
   return paths;
 }
 
-/// What rows take over unless they say otherwise must be valid: it would be an error in every row.
-void check_defaults(const RunOptions& options, const Replica& replica) {
-  const int64_t vocab_size = replica.model->config().vocab_size;
-  for (const int32_t id : replica.checkpoint->eos_token_ids())
-    if (id < 0 || id >= vocab_size)
-      throw Error(ErrorKind::kConfig,
-                  "the model's eos_token_id is {}; it must be between 0 and {}, the last id of the vocabulary: correct "
-                  "its generation_config.json or config.json",
-                  id, vocab_size - 1);
-  SamplingParams job, both;
-  rows::apply(options.sampling, job);
-  if (const std::optional<FieldError> wrong = check(job, vocab_size)) {
-    std::string name = wrong->field;
-    std::replace(name.begin(), name.end(), '_', '-');
-    throw Error(ErrorKind::kConfig, "--{}: {}", name, wrong->message);
-  }
-  rows::apply(rows::merged(options.sampling, model_defaults(options, *replica.checkpoint)), both);
-  if (const std::optional<FieldError> wrong = check(both, vocab_size))
-    throw Error(ErrorKind::kConfig, "the model's generation_config.json: {}; --generation-config none leaves the file out",
-                wrong->message);
+/// Ids below it have a token: the output layer may be padded beyond the vocabulary, and the vocabulary may be larger.
+int64_t num_named_ids(const Replica& replica, const text::Tokenizer& tokenizer) {
+  return std::min<int64_t>(replica.model->config().vocab_size, tokenizer.vocab_size());
 }
 
-rows::CodecOptions codec_options(const RunOptions& options, const Replica& replica,
+rows::CodecOptions codec_options(const RunOptions& options, const Replica& replica, const TextSide& text,
+                                 rows::RowSettings defaults,
                                  std::unordered_map<int64_t, int64_t> repeated_custom_ids) {
   std::string model = options.model;
   while (model.size() > 1 && model.ends_with('/')) model.pop_back();
-  return {.defaults = rows::merged(options.sampling, model_defaults(options, *replica.checkpoint)),
-          .vocab_size = replica.model->config().vocab_size,
+  return {.defaults = std::move(defaults),
+          .vocab_size = num_named_ids(replica, text.source.tokenizer),
+          .max_model_len = replica.max_model_len,
+          .max_logprobs = options.max_logprobs,
+          .overlong = options.overlong,
+          .thinking = text.thinking,
           .seed = options.seed,
           .passthrough = options.passthrough,
           .max_record_bytes = options.max_record_bytes,
@@ -135,6 +114,23 @@ std::unordered_map<int64_t, int64_t> share_census(const rows::IdCensus& census, 
   return rows::IdCensus::deserialize(bytes);
 }
 
+/// Collective: says how many prompts --overlong changed.
+void warn_of_overlong(const rows::Codec& codec, const parallel::Comm& world) {
+  int64_t num_truncated = 0, num_skipped = 0;
+  const std::string mine = fmt::format("{} {}", codec.num_truncated(), codec.num_skipped());
+  for (const std::string& theirs : parallel::gather_bytes(world, mine)) {
+    const size_t space = theirs.find(' ');
+    num_truncated += std::stoll(theirs.substr(0, space));
+    num_skipped += std::stoll(theirs.substr(space + 1));
+  }
+  if (world.rank() != 0) return;
+  if (num_truncated > 0)
+    log::warning("{} prompts were longer than the model's length and were cut (--overlong)", format_count(num_truncated));
+  if (num_skipped > 0)
+    log::warning("{} rows were skipped: their prompts are longer than the model's length (--overlong)",
+                 format_count(num_skipped));
+}
+
 }  // namespace
 
 int run_job(RunOptions options, parallel::MpiSession& session) {
@@ -152,10 +148,9 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const std::unique_ptr<TextSide> text = parallel::agree_on(world, [&] { return load_text_side(options); });
   const std::unique_ptr<Replica> replica =
       parallel::agree_on(world, [&] { return build_replica(options, ranks.share); });
-  const JobFacts facts = parallel::agree_on(world, [&] {
-    check_defaults(options, *replica);
-    return job_facts(options, *replica);
-  });
+  const rows::RowSettings defaults = parallel::agree_on(
+      world, [&] { return row_defaults(options, *replica->checkpoint, num_named_ids(*replica, text->source.tokenizer)); });
+  const JobFacts facts = parallel::agree_on(world, [&] { return job_facts(options, *replica); });
   agree_on_facts(facts, world);
   if (world.rank() == 0) print_banner(options, ranks, *replica, session.library_version());
 
@@ -176,7 +171,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
             options.input.size() == 1 ? "" : "s", options.seed, options.date, options.output);
 
   const rows::Codec codec(text->source.tokenizer, text->render_chat,
-                          codec_options(options, *replica, share_census(census, world)));
+                          codec_options(options, *replica, *text, defaults, share_census(census, world)));
   census = rows::IdCensus();  // as large as the job: not kept while it runs
   Engine engine(*replica->runner, &text->source.tokenizer,
                 {.enable_chunked_prefill = options.enable_chunked_prefill,
@@ -192,6 +187,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   view.finish();
   if (metrics) metrics->finish(world);
   job.write_report(report_sections(options, ranks, *replica, session.library_version()), outcome);
+  warn_of_overlong(codec, world);
   if (world.rank() == 0) print_summary(options, outcome);
   return options.max_row_errors.allows(outcome.failed, outcome.rows) ? kExitDone : kExitRowErrors;
 }

@@ -4,9 +4,9 @@
 
 #include "app/chat.h"
 #include "app/commands/commands.h"
-#include "app/rows/fields.h"
 #include "app/rows/format.h"
 #include "app/rows/native.h"
+#include "app/rows/values.h"
 #include "io/json.h"
 
 namespace tokenmill::app {
@@ -34,25 +34,13 @@ rows::ParsedRow read_value(const JsonValue& value) {
 
 std::string answer(const rows::ParsedRow& row, const text::Tokenizer& tokenizer, const rows::ChatRenderer& render_chat,
                    bool add_special_tokens) {
-  std::string prompt;
-  std::vector<int32_t> ids;
-  if (const auto* given = std::get_if<std::vector<int32_t>>(&row.prompt)) {
-    ids = *given;
-  } else if (const auto* plain = std::get_if<std::string>(&row.prompt)) {
-    prompt = *plain;
-    ids = tokenizer.encode(prompt, {.add_special_tokens = row.add_special_tokens.value_or(add_special_tokens)});
-  } else if (render_chat) {
-    prompt = render_chat(std::get<text::ChatRequest>(row.prompt));
-    ids = tokenizer.encode(prompt, {.add_special_tokens = row.add_special_tokens.value_or(false)});
-  } else {
-    throw rows::BadRow{"invalid_request", "messages", "the model has no chat template; give --chat-template FILE"};
-  }
+  const rows::PromptTokens prompt = rows::tokenize_prompt(row, tokenizer, render_chat, add_special_tokens);
   std::string out = "{\"ids\":";
-  rows::append_ids(out, ids);
+  rows::append_ids(out, prompt.ids);
   out += ",\"text\":";
-  io::append_json_string(out, tokenizer.decode(ids, false));
+  io::append_json_string(out, tokenizer.decode(prompt.ids, false));
   out += ",\"prompt\":";
-  io::append_json_string(out, prompt);
+  io::append_json_string(out, prompt.text);
   return out + "}";
 }
 
@@ -69,7 +57,9 @@ int tokenize(RunOptions options, std::istream& in, std::ostream& out) {
   const TokenizerSource source = load_tokenizer(options.model);
   const std::optional<text::ChatTemplate> chat_template = load_chat_template(source, options.chat_template);
   const rows::ChatRenderer render_chat =
-      chat_template ? make_chat_renderer(*chat_template, job_date(options)) : rows::ChatRenderer();
+      make_chat_renderer(chat_template ? &*chat_template : nullptr,
+                         "the model has no chat template; give --chat-template FILE", source.special_tokens,
+                         job_date(options));
   std::string text;
   for (int64_t line = 1; std::getline(in, text); ++line) {
     if (text.find_first_not_of(" \t\r") == text.npos) continue;

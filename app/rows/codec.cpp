@@ -5,8 +5,10 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "app/rows/fields.h"
 #include "app/rows/native.h"
 #include "app/rows/scan.h"
+#include "kernels/core/check.h"
 #include "kernels/core/error.h"
 
 namespace tokenmill::rows {
@@ -36,6 +38,11 @@ void recover_identity(std::string_view record, RowItem& item) {
   }
 }
 
+/// A completion whose text begins with the prompt shows the prompt's logprobs among those of its tokens.
+bool echoes_logprobs(const ParsedRow& row) {
+  return row.shape == RowShape::kCompletion && row.settings.answer.echo && row.settings.sampling.logprobs.has_value();
+}
+
 /// A row with a seed of its own: equal rows give equal answers. Otherwise the job's seed and who the row is.
 uint64_t hash_parts(char kind, uint64_t seed, std::string_view identity) {
   std::string bytes(1, kind);
@@ -55,7 +62,9 @@ std::string record_digest(std::string_view record) {
 }
 
 Codec::Codec(const text::Tokenizer& tokenizer, ChatRenderer render_chat, CodecOptions options)
-    : tokenizer_(tokenizer), render_chat_(std::move(render_chat)), options_(std::move(options)) {}
+    : tokenizer_(tokenizer), render_chat_(std::move(render_chat)), options_(std::move(options)) {
+  TM_ASSERT(options_.max_model_len > 0 && options_.vocab_size > 0);
+}
 
 std::unique_ptr<jobs::WorkItem> Codec::encode(const jobs::RecordSource& source, std::string_view record) const {
   auto item = std::make_unique<RowItem>(source.row);
@@ -73,7 +82,7 @@ std::unique_ptr<jobs::WorkItem> Codec::encode(const jobs::RecordSource& source, 
   return item;
 }
 
-void Codec::read(const jobs::RecordSource& source, std::string_view record, RowItem& item) const {
+JsonValue Codec::parse(const jobs::RecordSource& source, std::string_view record, RowItem& item) const {
   if (source.oversized_bytes > 0) {
     item.digest = record_digest(item.place);
     recover_identity(source.oversized_prefix, item);
@@ -93,10 +102,13 @@ void Codec::read(const jobs::RecordSource& source, std::string_view record, RowI
   }
   if (!json.is_object())
     throw BadRow{"invalid_request", "", fmt::format("the record is {}; it must be a JSON object", json.kind_name())};
+  return json;
+}
 
+void Codec::read(const jobs::RecordSource& source, std::string_view record, RowItem& item) const {
+  const JsonValue json = parse(source, record, item);
   ParsedRow row;
-  apply(options_.defaults, row.sampling);
-  row.has_max_tokens = options_.defaults.max_tokens.has_value();
+  row.settings = options_.defaults;
   const auto take_over = [&] {  // what an error row needs too
     item.shape = row.shape;
     item.id_json = row.id_json;
@@ -112,41 +124,87 @@ void Codec::read(const jobs::RecordSource& source, std::string_view record, RowI
     throw;
   }
   take_over();
+  item.prompt_field = row.prompt_field;
+  item.prompt_logprobs = row.settings.sampling.prompt_logprobs.has_value();  // before echo asks for them
+  check_row(row, source);
+  PromptTokens prompt = tokenize_prompt(row, tokenizer_, render_chat_);
+  limit_prompt(row, prompt, item);
+  keep_for_answer(row, prompt, item);
+  SamplingParams& sampling = row.settings.sampling;
+  if (row.settings.thinking_token_budget)
+    sampling.thinking_budget = thinking_budget(*row.settings.thinking_token_budget, options_.thinking, prompt.ids);
+  item.request.request_id = source.row;
+  item.request.prompt_token_ids = std::move(prompt.ids);
+  item.request.random_key = random_key_of(row, source.row);
+  item.request.cache_salt = std::move(row.settings.cache_salt);
+  item.request.sampling = normalized(std::move(sampling));
+}
+
+/// Fills in what fields imply for each other, and holds them against the rules.
+void Codec::check_row(ParsedRow& row, const jobs::RecordSource& source) const {
   if (const auto repeated = options_.repeated_custom_ids.find(source.row);
       repeated != options_.repeated_custom_ids.end() && row.shape != RowShape::kNative)
     throw BadRow{"invalid_request", "custom_id",
                  fmt::format("custom_id {} is that of row {} too; it must be unique", row.id_json, repeated->second)};
-  if (const std::optional<FieldError> wrong = check(row.sampling, options_.vocab_size))
+  SamplingParams& sampling = row.settings.sampling;
+  AnswerOptions& answer = row.settings.answer;
+  if (!sampling.max_tokens && !sampling.trace_decode_token_ids.empty())
+    sampling.max_tokens = static_cast<int64_t>(sampling.trace_decode_token_ids.size());
+  if (!sampling.max_tokens && !std::holds_alternative<text::ChatRequest>(row.prompt))
+    sampling.max_tokens = kDefaultCompletionTokens;
+  if (echoes_logprobs(row) && !sampling.prompt_logprobs) sampling.prompt_logprobs = sampling.logprobs;
+  if (!sampling.detokenize) answer.return_token_ids = true;  // there is nothing else to return
+  sampling.bad_words = tokenize_bad_words(tokenizer_, row.settings.bad_words);
+  if (const std::optional<FieldError> wrong = check(sampling, options_.vocab_size, options_.max_logprobs))
     throw BadRow{"invalid_request", wrong->field, wrong->message};
-  const bool chat = std::holds_alternative<text::ChatRequest>(row.prompt);
-  if (!row.has_max_tokens && !chat) row.sampling.max_tokens = kDefaultCompletionTokens;
-  item.return_token_ids = row.return_token_ids;
-  item.prompt_field = row.prompt_field;
-  item.request.request_id = source.row;
-  item.request.prompt_token_ids = tokens_of(row);
-  item.request.random_key = random_key_of(row, source.row);
-  item.request.sampling = normalized(std::move(row.sampling));
+  if (row.settings.thinking_token_budget && !sampling.trace_decode_token_ids.empty())
+    throw BadRow{"invalid_request", "trace_decode_token_ids",
+                 "trace_decode_token_ids cannot go with thinking_token_budget; drop one"};
 }
 
-std::vector<int32_t> Codec::tokens_of(const ParsedRow& row) const {
-  if (const auto* ids = std::get_if<std::vector<int32_t>>(&row.prompt)) return *ids;
-  try {
-    if (const auto* text = std::get_if<std::string>(&row.prompt))
-      return tokenizer_.encode(*text, {.add_special_tokens = row.add_special_tokens.value_or(true)});
-    if (!render_chat_)
-      throw BadRow{"invalid_request", "messages",
-                   "messages are given and the model has no chat template; give prompt, or run with --chat-template"};
-    // The template writes the start token itself: none is added in front of it.
-    return tokenizer_.encode(render_chat_(std::get<text::ChatRequest>(row.prompt)),
-                             {.add_special_tokens = row.add_special_tokens.value_or(false)});
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kInput) throw;
-    throw BadRow{"invalid_request", row.prompt_field, error.what()};
+/// Cuts the prompt as the row or the job asks, or marks the item as skipped.
+void Codec::limit_prompt(const ParsedRow& row, PromptTokens& prompt, RowItem& item) const {
+  const RowSettings& settings = row.settings;
+  const int64_t to_generate = settings.sampling.max_tokens.value_or(1);
+  const int64_t longest = options_.max_model_len - std::clamp<int64_t>(to_generate, 0, options_.max_model_len - 1);
+  if (settings.truncate_prompt_tokens) {
+    const int64_t asked = *settings.truncate_prompt_tokens;
+    if (asked > options_.max_model_len)
+      throw BadRow{"invalid_request", "truncate_prompt_tokens",
+                   fmt::format("truncate_prompt_tokens is {}; it must be at most {}, the model's length", asked,
+                               options_.max_model_len)};
+    cut_prompt(prompt, asked == -1 ? longest : asked, settings.truncation_side, row, tokenizer_);
   }
+  const int64_t most = options_.max_model_len - std::min<int64_t>(to_generate, 1);
+  const auto size = static_cast<int64_t>(prompt.ids.size());
+  if (size <= most || options_.overlong == Overlong::kError) return;  // the engine refuses it with its own numbers
+  if (options_.overlong == Overlong::kSkip) {
+    item.skipped = fmt::format("{}: prompt has {} tokens; at most {} fit in --max-model-len {}", item.place, size, most,
+                               options_.max_model_len);
+    ++num_skipped_;
+    return;
+  }
+  cut_prompt(prompt, longest,
+             options_.overlong == Overlong::kTruncateLeft ? TruncationSide::kLeft : TruncationSide::kRight, row,
+             tokenizer_);
+  ++num_truncated_;
+}
+
+/// What the result repeats of the row.
+void Codec::keep_for_answer(const ParsedRow& row, const PromptTokens& prompt, RowItem& item) const {
+  const SamplingParams& sampling = row.settings.sampling;
+  item.answer = row.settings.answer;
+  item.skip_special_tokens = sampling.skip_special_tokens;
+  item.logprobs = sampling.logprobs.has_value() || !sampling.logprob_token_ids.empty();
+  item.echo_logprobs = echoes_logprobs(row);
+  if (item.answer.return_token_ids || item.echo_logprobs) item.prompt_token_ids = prompt.ids;
+  if (item.answer.echo) item.echo_text = echo_text(row, prompt, tokenizer_);
+  if (item.answer.return_prompt_text)
+    item.prompt_text = prompt.text.empty() || prompt.cut ? tokenizer_.decode(prompt.ids, false) : prompt.text;
 }
 
 uint64_t Codec::random_key_of(const ParsedRow& row, int64_t number) const {
-  if (row.sampling.seed) return hash_parts('s', *row.sampling.seed, "");
+  if (row.settings.sampling.seed) return hash_parts('s', *row.settings.sampling.seed, "");
   if (!row.id_json.empty()) return hash_parts('i', options_.seed, row.id_json);
   return hash_parts('r', options_.seed, std::to_string(number));
 }
@@ -160,7 +218,14 @@ jobs::FinishedRow Codec::format(const RowItem& item, const RequestOutput& output
     return format_error(item, error);
   }
   return {item.row(),
-          item.shape == RowShape::kNative ? format_native(item, output) : format_openai(item, output, options_.openai),
+          item.shape == RowShape::kNative ? format_native(item, output, tokenizer_)
+                                          : format_openai(item, output, options_.openai, tokenizer_),
+          false};
+}
+
+jobs::FinishedRow Codec::format_skipped(const RowItem& item) const {
+  return {item.row(),
+          item.shape == RowShape::kNative ? format_native_skipped(item) : format_openai_skipped(item, options_.openai),
           false};
 }
 

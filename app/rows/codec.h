@@ -1,24 +1,26 @@
 #pragma once
+#include <atomic>
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "app/rows/openai.h"
+#include "app/rows/prompt.h"
 #include "app/rows/row.h"
-#include "app/rows/sampling_defaults.h"
+#include "app/rows/words.h"
 #include "engine/text/tokenizer.h"
 #include "jobs/generator.h"
 
 namespace tokenmill::rows {
 
-/// Renders a chat with the model's template. Throws BadRow when the template refuses the chat. Thread-safe.
-using ChatRenderer = std::function<std::string(const text::ChatRequest&)>;
-
 struct CodecOptions {
-  SamplingDefaults defaults;             ///< job over model
-  int64_t vocab_size = 0;                ///< of the model: bounds token ids
+  RowSettings defaults;       ///< job over model
+  int64_t vocab_size = 0;     ///< ids below it have a token: bounds the ids that rows name
+  int64_t max_model_len = 0;  ///< prompt and answer at most
+  int64_t max_logprobs = kDefaultMaxLogprobs;
+  Overlong overlong = Overlong::kError;
+  ThinkingMarkers thinking;              ///< empty: the model has none
   uint64_t seed = 0;                     ///< of the job
   std::vector<std::string> passthrough;  ///< members of native rows repeated in their results
   int64_t max_record_bytes = 0;          ///< for the message of oversized records
@@ -40,15 +42,25 @@ class Codec final : public jobs::RowCodec {
   jobs::FinishedRow format(const RowItem& item, const RequestOutput& output) const;
   /// The result line of an item that carries an error.
   jobs::FinishedRow format_error(const RowItem& item, const RowError& error) const;
+  /// The result line of an item that is skipped.
+  jobs::FinishedRow format_skipped(const RowItem& item) const;
+
+  /// Rows of this codec whose prompt `overlong` cut or skipped.
+  int64_t num_truncated() const { return num_truncated_; }
+  int64_t num_skipped() const { return num_skipped_; }
 
  private:
+  io::JsonValue parse(const jobs::RecordSource& source, std::string_view record, RowItem& item) const;
   void read(const jobs::RecordSource& source, std::string_view record, RowItem& item) const;
-  std::vector<int32_t> tokens_of(const ParsedRow& row) const;
+  void check_row(ParsedRow& row, const jobs::RecordSource& source) const;
+  void limit_prompt(const ParsedRow& row, PromptTokens& prompt, RowItem& item) const;
+  void keep_for_answer(const ParsedRow& row, const PromptTokens& prompt, RowItem& item) const;
   uint64_t random_key_of(const ParsedRow& row, int64_t number) const;
 
   const text::Tokenizer& tokenizer_;
   ChatRenderer render_chat_;
   CodecOptions options_;
+  mutable std::atomic<int64_t> num_truncated_{0}, num_skipped_{0};
 };
 
 /// 32 hexadecimal digits of a record's bytes (XXH3, 128 bits): what request ids of OpenAI answers are made of.

@@ -31,4 +31,11 @@ void append_finite(std::string& out, double value) {
     out += "null";
 }
 
+void append_finite(std::string& out, float value) {
+  if (std::isfinite(value))
+    fmt::format_to(std::back_inserter(out), "{}", value);
+  else
+    out += "null";
+}
+
 }  // namespace tokenmill::rows

@@ -10,7 +10,8 @@ namespace tokenmill::rows {
 void append_ids(std::string& out, std::span<const int32_t> ids);
 /// Appends the stop string, the stop token id, or null.
 void append_stop_reason(std::string& out, const StopReason& reason);
-/// Appends a number, or null for one JSON cannot hold.
+/// Appends the shortest text of a number that reads back as the same one, or null for one JSON cannot hold.
 void append_finite(std::string& out, double value);
+void append_finite(std::string& out, float value);
 
 }  // namespace tokenmill::rows

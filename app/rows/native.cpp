@@ -2,23 +2,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <iterator>
 
 #include "app/option_values.h"
 #include "app/rows/fields.h"
 #include "app/rows/format.h"
+#include "app/rows/logprobs.h"
+#include "app/rows/values.h"
 
 namespace tokenmill::rows {
 namespace {
 
 using io::JsonValue;
 constexpr std::array<std::string_view, 3> kPrompts = {"prompt", "messages", "prompt_token_ids"};
-
-const JsonValue* given(const JsonValue& record, std::string_view name) {
-  const JsonValue* value = record.find(name);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
 
 void read_prompt(const JsonValue& record, ParsedRow& row) {
   const JsonValue* found = nullptr;
@@ -109,21 +107,36 @@ void read_native(const JsonValue& record, const std::vector<std::string>& passth
   handled.insert(handled.end(), kPrompts.begin(), kPrompts.end());
   const JsonValue* sampling = given(record, "sampling");
   if (sampling != nullptr && !sampling->is_object())
-    throw BadRow{"invalid_request", "sampling",
-                 fmt::format("sampling is {}; it must be an object", sampling->is_array() ? "a list" : shown(*sampling))};
+    throw BadRow{
+        "invalid_request", "sampling",
+        fmt::format("sampling is {}; it must be an object", sampling->is_array() ? "a list" : shown(*sampling))};
   handled.emplace_back("sampling");
   check_token_limits(record, sampling);
   if (sampling != nullptr) read_sampling_object(record, *sampling, row);
-  read_fields(record, RowShape::kNative, handled, row);  // members that are no field are the user's own columns
+  for (const std::string_view column : read_fields(record, RowShape::kNative, handled, row)) {
+    if (std::find(passthrough.begin(), passthrough.end(), column) != passthrough.end()) continue;
+    if (const std::string meant = misspelt_field(column); !meant.empty())
+      throw BadRow{"invalid_request", std::string(column),
+                   fmt::format("{} is not a field of rows; did you mean {}? (--passthrough {} if it is a column of "
+                               "yours)",
+                               column, meant, column)};
+  }
 }
 
-std::string format_native(const RowItem& item, const RequestOutput& output) {
+std::string format_native(const RowItem& item, const RequestOutput& output, const text::Tokenizer& tokenizer) {
+  const LogprobWriter writer(tokenizer, item.answer.return_tokens_as_token_ids);
+  const auto append_logprobs = [&](std::string& out, LogprobWriter::Positions positions, bool after_first) {
+    if (item.answer.flat_logprobs)
+      writer.append_flat(out, positions, after_first);
+    else
+      writer.append_native(out, positions, after_first);
+  };
   std::string out = beginning(item);
   for (const SequenceOutput& sequence : output.outputs) {
     fmt::format_to(std::back_inserter(out), "{}{{\"index\":{},\"text\":", &sequence == &output.outputs[0] ? "" : ",",
                    sequence.index);
-    io::append_json_string(out, sequence.text);
-    if (item.return_token_ids) {
+    io::append_json_string(out, item.echo_text + sequence.text);
+    if (item.answer.return_token_ids) {
       out += ",\"token_ids\":";
       append_ids(out, sequence.token_ids);
     }
@@ -132,11 +145,33 @@ std::string format_native(const RowItem& item, const RequestOutput& output) {
     append_stop_reason(out, sequence.stop_reason);
     out += ",\"cumulative_logprob\":";
     append_finite(out, sequence.cumulative_logprob);
+    if (item.logprobs) {
+      out += ",\"logprobs\":";
+      append_logprobs(out, sequence.logprobs, false);
+    }
     out += '}';
   }
   fmt::format_to(std::back_inserter(out),
                  "],\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{}}},\"error\":null",
                  output.num_prompt_tokens, output.num_completion_tokens);
+  if (item.prompt_logprobs) {
+    out += ",\"prompt_logprobs\":";
+    append_logprobs(out, output.prompt_logprobs, true);
+  }
+  if (item.answer.return_prompt_text) {
+    out += ",\"prompt_text\":";
+    io::append_json_string(out, item.prompt_text);
+  }
+  finish(out, item);
+  return out;
+}
+
+std::string format_native_skipped(const RowItem& item) {
+  std::string out = beginning(item) + "],\"usage\":null,\"error\":null,\"skipped\":{\"field\":";
+  io::append_json_string(out, item.prompt_field);
+  out += ",\"message\":";
+  io::append_json_string(out, item.skipped);
+  out += '}';
   finish(out, item);
   return out;
 }

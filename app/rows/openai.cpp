@@ -6,17 +6,12 @@
 
 #include "app/option_values.h"
 #include "app/rows/fields.h"
-#include "app/rows/format.h"
+#include "app/rows/values.h"
 
 namespace tokenmill::rows {
 namespace {
 
 using io::JsonValue;
-
-const JsonValue* given(const JsonValue& object, std::string_view name) {
-  const JsonValue* value = object.find(name);
-  return value == nullptr || value->is_null() ? nullptr : value;
-}
 
 RowShape read_url(const JsonValue& record) {
   const JsonValue* method = given(record, "method");
@@ -62,35 +57,6 @@ void check_tools(const JsonValue& body) {
                  "or use a native row, whose answer is the model's text"};
 }
 
-void append_usage(std::string& out, const RequestOutput& output) {
-  fmt::format_to(
-      std::back_inserter(out), ",\"usage\":{{\"prompt_tokens\":{},\"completion_tokens\":{},\"total_tokens\":{}}}",
-      output.num_prompt_tokens, output.num_completion_tokens, output.num_prompt_tokens + output.num_completion_tokens);
-}
-
-std::string beginning(const RowItem& item, int status) {
-  return fmt::format(
-      "{{\"id\":\"batch_req_{}\",\"custom_id\":{},\"response\":{{\"status_code\":{},\"request_id\":\"req_{}\","
-      "\"body\":",
-      item.digest, item.id_json, status, item.digest);
-}
-
-void append_choice(std::string& out, const RowItem& item, const SequenceOutput& sequence) {
-  const bool chat = item.shape == RowShape::kChatCompletion;
-  fmt::format_to(std::back_inserter(out), "{{\"index\":{},{}", sequence.index,
-                 chat ? "\"message\":{\"role\":\"assistant\",\"content\":" : "\"text\":");
-  io::append_json_string(out, sequence.text);
-  if (chat) out += ",\"refusal\":null}";
-  if (item.return_token_ids) {
-    out += ",\"token_ids\":";
-    append_ids(out, sequence.token_ids);
-  }
-  fmt::format_to(std::back_inserter(out),
-                 ",\"logprobs\":null,\"finish_reason\":\"{}\",\"stop_reason\":", to_string(sequence.finish_reason));
-  append_stop_reason(out, sequence.stop_reason);
-  out += '}';
-}
-
 }  // namespace
 
 bool is_openai(const JsonValue& record) {
@@ -126,41 +92,6 @@ void read_openai(const JsonValue& record, ParsedRow& row) {
   throw BadRow{"invalid_request", std::string(unknown[0]),
                fmt::format("{} is not a field of {}{}", unknown[0], chat ? "/v1/chat/completions" : "/v1/completions",
                            near.empty() ? "" : fmt::format("; did you mean {}?", near))};
-}
-
-std::string format_openai(const RowItem& item, const RequestOutput& output, const OpenAiContext& context) {
-  const bool chat = item.shape == RowShape::kChatCompletion;
-  std::string out = beginning(item, 200);
-  fmt::format_to(std::back_inserter(out),
-                 "{{\"id\":\"{}-{}\",\"object\":\"{}\",\"created\":{},\"model\":", chat ? "chatcmpl" : "cmpl",
-                 item.digest, chat ? "chat.completion" : "text_completion", context.created);
-  io::append_json_string(out, context.model);
-  out += ",\"choices\":[";
-  for (const SequenceOutput& sequence : output.outputs) {
-    if (&sequence != &output.outputs[0]) out += ',';
-    append_choice(out, item, sequence);
-  }
-  out += ']';
-  append_usage(out, output);
-  if (item.return_token_ids) {
-    out += ",\"prompt_token_ids\":";
-    append_ids(out, item.request.prompt_token_ids);
-  }
-  return out + "}},\"error\":null}";
-}
-
-std::string format_openai_error(const RowItem& item, const RowError& error) {
-  std::string out = beginning(item, error.ours ? 500 : 400) + "{\"error\":{\"message\":";
-  io::append_json_string(out, error.message);
-  fmt::format_to(std::back_inserter(out),
-                 ",\"type\":\"{}\",\"param\":", error.ours ? "server_error" : "invalid_request_error");
-  if (error.field.empty())
-    out += "null";
-  else
-    io::append_json_string(out, error.field);
-  out += ",\"code\":";
-  io::append_json_string(out, error.code);
-  return out + "}}},\"error\":null}";
 }
 
 }  // namespace tokenmill::rows

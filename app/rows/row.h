@@ -27,20 +27,44 @@ struct RowError {
 /// What the row wants to be completed.
 using Prompt = std::variant<std::string, std::vector<int32_t>, text::ChatRequest>;
 
+/// Which end of a prompt is dropped when it is cut.
+enum class TruncationSide : uint8_t { kLeft, kRight };
+
+/// What a result holds beyond the members that every result has.
+struct AnswerOptions {
+  bool return_token_ids = false;
+  bool return_prompt_text = false;
+  bool return_tokens_as_token_ids = false;  ///< logprobs show "token_id:5" instead of the token's text
+  bool flat_logprobs = false;               ///< native rows: one list per property instead of one object per token
+  bool echo = false;                        ///< the text begins with the prompt's
+};
+
+/// Everything that a row may say besides what it is and what is to be completed; the job's and the model's defaults are
+/// the same for all rows.
+struct RowSettings {
+  SamplingParams sampling;             ///< without what needs the tokenizer:
+  std::vector<std::string> bad_words;  ///< not tokenized yet
+  std::optional<int64_t> thinking_token_budget;
+  std::optional<bool> add_special_tokens;         ///< empty: yes for text, no for chats
+  std::optional<int64_t> truncate_prompt_tokens;  ///< -1: what the model's length leaves
+  TruncationSide truncation_side = TruncationSide::kLeft;
+  std::string cache_salt;
+  AnswerOptions answer;
+};
+
 /// A record understood, its prompt not yet tokenized.
 struct ParsedRow {
   RowShape shape = RowShape::kNative;
   std::string id_json;  ///< the id as JSON text, digit for digit; native rows without one: empty
   Prompt prompt;
-  std::string prompt_field;                ///< "prompt", "messages" or "prompt_token_ids"
-  std::optional<bool> add_special_tokens;  ///< empty: yes for text, no for chats
-  SamplingParams sampling;                 ///< defaults and the row's own fields
-  bool has_max_tokens = false;
-  bool return_token_ids = false;
+  std::string prompt_field;      ///< "prompt", "messages" or "prompt_token_ids"
+  std::string chat_template;     ///< the row's own; empty: the job's
+  RowSettings settings;          ///< defaults and the row's own fields
   std::string passthrough_json;  ///< object of the fields asked for; empty: none
 };
 
-/// A row on its way through the generator: what is computed (request) or why not (error), and what its result needs.
+/// A row on its way through the generator: what is computed (request) or why not (error, skipped), and what its result
+/// needs.
 class RowItem final : public jobs::WorkItem {
  public:
   using WorkItem::WorkItem;
@@ -50,9 +74,16 @@ class RowItem final : public jobs::WorkItem {
   std::string place;    ///< "prompts.jsonl:19"
   std::string passthrough_json;
   std::string prompt_field;  ///< which of the row's fields a complaint about its prompt names
-  bool return_token_ids = false;
-  Request request;                ///< request_id is the row number
-  std::optional<RowError> error;  ///< set: request is not looked at
+  AnswerOptions answer;
+  bool logprobs = false, prompt_logprobs = false;  ///< the row asked for them
+  bool echo_logprobs = false;                      ///< a completion's logprobs begin with those of its prompt
+  bool skip_special_tokens = true;                 ///< in its text
+  std::string prompt_text;                         ///< for return_prompt_text
+  std::string echo_text;                           ///< what the answer's text begins with
+  std::vector<int32_t> prompt_token_ids;           ///< for return_token_ids and echo_logprobs
+  Request request;                                 ///< request_id is the row number; moved out when it is submitted
+  std::optional<RowError> error;                   ///< set: request is not looked at
+  std::string skipped;  ///< why the row is not computed although nothing is wrong with it; empty: it is
 };
 
 /// Thrown inside parsing only; the codec turns it into the row's error.

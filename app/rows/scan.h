@@ -6,7 +6,8 @@ namespace tokenmill::rows {
 
 /// Walks the members of a record's top-level object without parsing: key and value as they stand in the text (a string
 /// value with its quotes, escapes untouched). visit returns false to stop. Tolerates damage: a record that is cut short
-/// or broken gives the members before the damage, and one whose value is cut off with an empty value. Linear, no allocation, any bytes.
+/// or broken gives the members before the damage, and one whose value is cut off with an empty value. Linear, no
+/// allocation, any bytes.
 void scan_members(std::string_view record,
                   const std::function<bool(std::string_view key, std::string_view value)>& visit);
 

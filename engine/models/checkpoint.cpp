@@ -102,6 +102,7 @@ GenerationDefaults parse_generation_config(const io::JsonValue& json, std::strin
   out.temperature = number("temperature");
   out.top_p = number("top_p");
   out.min_p = number("min_p");
+  out.repetition_penalty = number("repetition_penalty");
   const auto integer = [&](const char* name) -> std::optional<int64_t> {
     const io::JsonValue* value = json.find(name);
     if (value == nullptr || value->is_null()) return std::nullopt;
@@ -112,14 +113,19 @@ GenerationDefaults parse_generation_config(const io::JsonValue& json, std::strin
   };
   out.top_k = integer("top_k");
   out.max_tokens = integer("max_new_tokens");
+  out.min_tokens = integer("min_new_tokens");
   if (const io::JsonValue* eos = json.find("eos_token_id"); eos != nullptr && !eos->is_null()) {
     out.eos_token_ids = token_ids(*eos, where);
   }
   // Settings that change results, with the value that changes nothing.
-  constexpr std::pair<const char*, double> kNeutral[] = {{"repetition_penalty", 1}, {"typical_p", 1}, {"epsilon_cutoff", 0}, {"eta_cutoff", 0},
-                                                         {"no_repeat_ngram_size", 0}, {"min_new_tokens", 0}, {"num_beams", 1}};
+  constexpr std::pair<const char*, double> kNeutral[] = {{"typical_p", 1}, {"epsilon_cutoff", 0}, {"eta_cutoff", 0},
+                                                         {"no_repeat_ngram_size", 0}, {"num_beams", 1}};
   for (const auto& [name, neutral] : kNeutral) {
     if (const auto value = number(name); value && *value != neutral) out.not_supported.push_back(fmt::format("{} {}", name, *value));
+  }
+  for (const char* name : {"suppress_tokens", "begin_suppress_tokens", "bad_words_ids", "sequence_bias"}) {
+    const io::JsonValue* value = json.find(name);
+    if (value != nullptr && !value->is_null() && io::to_json(*value).size() > 2) out.not_supported.emplace_back(name);  // not [] or {}
   }
   return out;
 }

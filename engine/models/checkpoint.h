@@ -16,10 +16,10 @@ namespace tokenmill {
 
 /// generation_config.json's sampling settings: defaults below the job's own. Absent fields are empty.
 struct GenerationDefaults {
-  std::optional<double> temperature, top_p, min_p;
-  std::optional<int64_t> top_k, max_tokens;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int64_t> top_k, max_tokens, min_tokens;
   std::vector<int32_t> eos_token_ids;  ///< empty: as the model configuration says
-  /// Settings that would change results and cannot be honoured yet, as "repetition_penalty 1.05".
+  /// Settings that would change results and cannot be honoured yet, as "no_repeat_ngram_size 3".
   std::vector<std::string> not_supported;
 };
 

@@ -12,6 +12,7 @@ ChatTemplate ChatTemplate::load(std::string_view source, std::string name,
   out.special_tokens_ = std::move(special_tokens);
   out.content_format_ = detect_content_format(out.template_.root());
   out.mentions_content_ = source.find("content") != std::string_view::npos;
+  out.mentions_effort_ = source.find("reasoning_effort") != std::string_view::npos;
   return out;
 }
 
@@ -29,6 +30,8 @@ RenderedChat failed(const ChatFault& fault) {
 RenderedChat ChatTemplate::render(const ChatRequest& request, const jinja::CivilTime& date,
                                   const jinja::RenderLimits& limits) const {
   if (const auto fault = check_request(request)) return failed(*fault);
+  if (!request.reasoning_effort.empty() && !mentions_effort_)
+    return failed({"reasoning_effort", "is given, but the chat template does not read it; leave it out"});
   io::JsonValue messages = request.messages;
   if (const auto fault = prepare_messages(messages, content_format_)) return failed(*fault);
   ContinuationMark mark;
@@ -41,6 +44,8 @@ RenderedChat ChatTemplate::render(const ChatRequest& request, const jinja::Civil
   for (const auto& [token, text] : special_tokens_) variables.emplace_back(token, io::JsonValue::string(text));
   if (request.chat_template_kwargs.is_object())
     for (const auto& [key, value] : request.chat_template_kwargs.members()) variables.emplace_back(key, value);
+  if (!request.reasoning_effort.empty())
+    variables.emplace_back("reasoning_effort", io::JsonValue::string(request.reasoning_effort));
   variables.emplace_back("messages", std::move(messages));
   variables.emplace_back("tools", request.tools);
   variables.emplace_back("documents", request.documents);

@@ -15,6 +15,7 @@ struct ChatRequest {
   io::JsonValue tools;                 ///< null, or an array of objects
   io::JsonValue documents;             ///< null, or an array of objects
   io::JsonValue chat_template_kwargs;  ///< null, or an object: variables of the template (enable_thinking, ...)
+  std::string reasoning_effort;        ///< "" or a variable of templates that read it; an error for others
   bool add_generation_prompt = true;
   bool continue_final_message = false;  ///< the prompt ends inside the last message; excludes add_generation_prompt
 };
@@ -50,9 +51,9 @@ class ChatTemplate {
   static ChatTemplate load(std::string_view source, std::string name,
                            std::vector<std::pair<std::string, std::string>> special_tokens);
 
-  /// Variables, later ones win: special tokens, chat_template_kwargs, then messages, tools, documents and
-  /// add_generation_prompt. `date` is what strftime_now shows. A bad request or a template's raise_exception comes back
-  /// as a value: it costs one row.
+  /// Variables, later ones win: special tokens, chat_template_kwargs, reasoning_effort, then messages, tools, documents
+  /// and add_generation_prompt. `date` is what strftime_now shows. A bad request or a template's raise_exception comes
+  /// back as a value: it costs one row.
   RenderedChat render(const ChatRequest& request, const jinja::CivilTime& date,
                       const jinja::RenderLimits& limits = {}) const;
 
@@ -66,6 +67,7 @@ class ChatTemplate {
   std::vector<std::pair<std::string, std::string>> special_tokens_;
   ContentFormat content_format_ = ContentFormat::kString;
   bool mentions_content_ = false;  ///< the source holds the word "content"
+  bool mentions_effort_ = false;   ///< the source holds the word "reasoning_effort"
 };
 
 }  // namespace tokenmill::text

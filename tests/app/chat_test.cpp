@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "app/rows/codec.h"
 #include "engine/text/tokenizer_loader.h"
 #include "io/file.h"
 #include "io/json.h"
@@ -24,7 +25,9 @@ TokenizerSource tiny_source() {
 struct Fixture {
   TokenizerSource source = tiny_source();
   std::optional<text::ChatTemplate> chat = app::load_chat_template(source, kCases + "chat.jinja");
-  rows::Codec codec{source.tokenizer, app::make_chat_renderer(*chat, "2024-07-30"), {.vocab_size = 272}};
+  rows::Codec codec{source.tokenizer,
+                    app::make_chat_renderer(&*chat, "", source.special_tokens, "2024-07-30"),
+                    {.vocab_size = 272, .max_model_len = 2048}};
 
   std::unique_ptr<rows::RowItem> encode(std::string_view record) const {
     auto item = codec.encode({.row = 0, .file = "chat.jsonl", .line = 1, .oversized_bytes = 0}, record);
@@ -73,6 +76,32 @@ TEST_CASE("lists of text parts are joined for a template that takes text") {
   const Fixture f;
   CHECK(f.encode(R"({"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]})")
             ->request.prompt_token_ids == f.ids("<s><|turn|>user\na\nb<|end|>\n<|turn|>assistant\n"));
+}
+
+TEST_CASE("a row may bring its own template, also where the model has none") {
+  const Fixture f;
+  const std::string chat = R"("messages":[{"role":"user","content":"hi"}])";
+  const std::string own = R"({"chat_template":"{{ bos_token }}[{{ messages[0].content }}]{{ mood }}",)";
+  CHECK(f.encode(own + chat + "}")->request.prompt_token_ids == f.ids("<s>[hi]"));
+  CHECK(f.encode(own + chat + R"(,"chat_template_kwargs":{"mood":"!"}})")->request.prompt_token_ids ==
+        f.ids("<s>[hi]!"));
+  const auto broken = f.encode(R"({"chat_template":"{% frobnicate %}",)" + chat + "}");
+  REQUIRE(broken->error);
+  CHECK(broken->error->field == "chat_template");
+  CHECK(f.encode(R"({"chat_template":"x","prompt":"y"})")->error->field == "chat_template");
+  const rows::ChatRenderer without =
+      app::make_chat_renderer(nullptr, "none here", f.source.special_tokens, "2024-07-30");
+  CHECK(without({.messages = io::parse_json(R"([{"role":"user","content":"hi"}])", "m")}, "{{ bos_token }}") == "<s>");
+  CHECK_THROWS_AS(without({.messages = io::parse_json(R"([{"role":"user","content":"hi"}])", "m")}, ""), rows::BadRow);
+}
+
+TEST_CASE("reasoning_effort reaches templates that read it and is an error for others") {
+  const Fixture f;
+  const std::string chat = R"("messages":[{"role":"user","content":"hi"}],"reasoning_effort":"high"})";
+  CHECK(f.encode(R"({"chat_template":"{{ reasoning_effort }}",)" + chat)->request.prompt_token_ids == f.ids("high"));
+  const auto item = f.encode("{" + chat);
+  REQUIRE(item->error);
+  CHECK(item->error->field == "reasoning_effort");
 }
 
 TEST_CASE("a model without a template has no renderer; a template file that is missing or broken is refused") {

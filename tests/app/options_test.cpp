@@ -96,11 +96,8 @@ TEST_CASE("flags land in the options, switches with and without a value") {
   CHECK(o.kv_cache_memory_bytes == (int64_t{3} << 29));
   CHECK(o.restart);
   CHECK_FALSE(o.enable_chunked_prefill);
-  CHECK(o.sampling.skip_special_tokens == false);
-  CHECK(o.sampling.top_k == -1);
-  CHECK(o.sampling.temperature == 0.0);
-  CHECK(o.sampling.stop == Arguments{"-x", "[y,z]", "%%", "{}"});
-  CHECK(o.sampling.max_tokens == 9);
+  CHECK(io::to_json(o.sampling) ==
+        R"({"temperature":0,"top_k":-1,"max_tokens":9,"stop":["-x","[y,z]","%%","{}"],"skip_special_tokens":false})");
   CHECK(o.seed == 18446744073709551615u);
   CHECK(o.max_row_errors.percent == 2.5);
   CHECK(o.dtype == DType::kF32);
@@ -180,8 +177,8 @@ TEST_CASE("values outside their range name what is allowed") {
            {{"--seed", "-1"}, "--seed is -1; it must be a whole number between 0 and 18446744073709551615"},
            {{"--seed", "18446744073709551616"},
             "--seed is 18446744073709551616; it must be a whole number between 0 and 18446744073709551615"},
-           {{"--temperature", "2.5"}, "--temperature is 2.5; it must be a number between 0 and 2"},
-           {{"--temperature", "nan"}, "--temperature is nan; it must be a number between 0 and 2"},
+           {{"--temperature", "2.5"}, "--temperature is 2.5; it must be between 0 and 2"},
+           {{"--temperature", "nan"}, "--temperature is nan; it must be a number"},
            {{"--block-size", "24"}, "--block-size is 24; it must be a multiple of 16"},
            {{"--dtype", "fp8"}, "--dtype is fp8; it must be one of auto, half, float16, bfloat16, float, float32"},
            {{"--kv-cache-memory-bytes", "4X"},
@@ -207,10 +204,29 @@ TEST_CASE("a job file holds the same names, in either spelling, and lists") {
   CHECK(o.input == Arguments{"a.jsonl", "b*.jsonl"});
   CHECK(o.max_num_seqs == 7);
   CHECK(o.restart);
-  CHECK(o.sampling.temperature == 0.5);
-  CHECK(o.sampling.stop == Arguments{"true", "0123"});
-  CHECK(o.sampling.ignore_eos == false);
+  CHECK(io::to_json(o.sampling) == R"({"temperature":0.5,"stop":["true","0123"],"ignore_eos":false})");
   CHECK(options_of_yaml("").max_num_seqs == 256);
+}
+
+TEST_CASE("fields of rows are options, held to the rules of rows") {
+  CHECK(io::to_json(options_of({"run", "--n", "4", "--presence-penalty", "-0.5", "--logit-bias", "5=-100", "7=1.5",
+                                "--bad-words", "a", "b", "--truncation-side", "right", "--logprobs", "-1",
+                                "--repetition-detection", "max_pattern_size=3", "min_count=2"})
+                        .sampling) ==
+        R"({"n":4,"presence_penalty":-0.5,"repetition_detection":{"max_pattern_size":3,"min_count":2},)"
+        R"("logit_bias":{"5":-100,"7":1.5},"bad_words":["a","b"],"logprobs":-1,"truncation_side":"right"})");
+  CHECK(io::to_json(options_of_yaml("sampling:\n  logit_bias: {5: -100, 7: 1.5}\n").sampling) ==
+        R"({"logit_bias":{"5":-100,"7":1.5}})");
+  CHECK(error_of({"run", "--n", "0"}) == "--n is 0; it must be between 1 and 16384");
+  CHECK(error_of({"run", "--temperature", "9"}) == "--temperature is 9; it must be between 0 and 2");
+  CHECK(error_of({"run", "--logit-bias", "5"}) == "--logit-bias holds 5; its items are NAME=NUMBER");
+  CHECK(error_of({"run", "--logit-bias", "x=1"}) == "--logit-bias names \"x\"; its keys must be token ids");
+  CHECK(error_of({"run", "--stop", ""}).starts_with("--stop"));
+  CHECK(yaml_error("sampling:\n  repetition_penalty: 0\n") ==
+        "job.yaml:2: repetition_penalty is 0; it must be above 0 and finite");
+  CHECK(options_of({"run", "--overlong", "truncate-left"}).overlong == rows::Overlong::kTruncateLeft);
+  CHECK(error_of({"run", "--overlong", "drop"}) ==
+        "--overlong is drop; it must be one of error, truncate-left, truncate-right, skip");
 }
 
 TEST_CASE("what is wrong in a job file is named with file and line") {

@@ -50,13 +50,15 @@ TEST_CASE("shards are one catalog, and end tokens come from generation_config.js
 
 TEST_CASE("generation defaults are read, and what cannot be honoured is listed") {
   const auto parse = [](const char* text) { return parse_generation_config(io::parse_json(text, "g"), "generation_config.json"); };
-  const GenerationDefaults d = parse(R"({"temperature":0.6,"top_k":20,"top_p":0.95,"eos_token_id":[2,3],"repetition_penalty":1.05,"max_new_tokens":99,"num_beams":1})");
+  const GenerationDefaults d = parse(R"({"temperature":0.6,"top_k":20,"top_p":0.95,"eos_token_id":[2,3],"repetition_penalty":1.05,"max_new_tokens":99,"min_new_tokens":3,"num_beams":1,"no_repeat_ngram_size":3,"suppress_tokens":[],"bad_words_ids":[[1]]})");
   CHECK(*d.temperature == 0.6);
   CHECK(*d.top_k == 20);
   CHECK(*d.top_p == 0.95);
   CHECK(*d.max_tokens == 99);
   CHECK(d.eos_token_ids == std::vector<int32_t>{2, 3});
-  CHECK(d.not_supported == std::vector<std::string>{"repetition_penalty 1.05"});
+  CHECK(*d.repetition_penalty == 1.05);
+  CHECK(*d.min_tokens == 3);
+  CHECK(d.not_supported == std::vector<std::string>{"no_repeat_ngram_size 3", "bad_words_ids"});
   CHECK(parse(R"({"eos_token_id":2})").eos_token_ids == std::vector<int32_t>{2});
   CHECK_THROWS_WITH_AS(parse(R"({"eos_token_id":"x"})"), doctest::Contains("eos_token_id is \"x\""), Error);
   CHECK_THROWS_WITH_AS(parse(R"({"top_k":1e30})"), doctest::Contains("top_k is 1e30, it must be an integer"), Error);

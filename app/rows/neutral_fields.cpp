@@ -1,0 +1,100 @@
+#include "app/rows/field_table.h"
+
+// Names that rows written for other programs carry, and what they may say.
+namespace tokenmill::rows {
+namespace {
+
+using io::JsonValue;
+
+bool is_number(const JsonValue& v, double wanted) { return v.is_number() && v.as_double() == wanted; }
+bool is_bool(const JsonValue& v, bool wanted) { return v.is_bool() && v.as_bool() == wanted; }
+bool zero(const JsonValue& v) { return is_number(v, 0); }
+bool one(const JsonValue& v) { return is_number(v, 1); }
+bool no(const JsonValue& v) { return is_bool(v, false); }
+bool yes(const JsonValue& v) { return is_bool(v, true); }
+bool never(const JsonValue&) { return false; }
+bool anything(const JsonValue&) { return true; }
+bool empty(const JsonValue& v) {
+  return (v.is_array() && v.items().empty()) || (v.is_object() && v.members().empty()) ||
+         (v.is_string() && v.as_string().empty());
+}
+bool text_format(const JsonValue& v) {
+  const JsonValue* type = v.is_object() && v.members().size() == 1 ? v.find("type") : nullptr;
+  return type != nullptr && type->is_string() && type->as_string() == "text";
+}
+bool text_only(const JsonValue& v) {
+  return v.is_array() && v.items().size() == 1 && v.items()[0].is_string() && v.items()[0].as_string() == "text";
+}
+bool auto_or_none(const JsonValue& v) { return v.is_string() && (v.as_string() == "auto" || v.as_string() == "none"); }
+bool auto_or_default(const JsonValue& v) {
+  return v.is_string() && (v.as_string() == "auto" || v.as_string() == "default");
+}
+
+}  // namespace
+
+const std::vector<NeutralField>& neutral_fields() {
+  static const std::vector<NeutralField> table = {
+      {"best_of", kAllShapes, one, "1"},
+      {"length_penalty", kAllShapes, one, "1"},
+      {"use_beam_search", kAllShapes, no, "false"},
+      {"early_stopping", kAllShapes, no, "false"},
+      {"max_new_tokens", kAllShapes, never, nullptr, "max_tokens"},
+      {"min_new_tokens", kAllShapes, zero, "0", "min_tokens"},
+      {"n_predict", kAllShapes, never, nullptr, "max_tokens"},
+      {"sampling_seed", kAllShapes, never, nullptr, "seed"},
+      {"random_seed", kAllShapes, never, nullptr, "seed"},
+      {"repeat_penalty", kAllShapes, never, nullptr, "repetition_penalty"},
+      {"stop_words", kAllShapes, never, nullptr, "stop"},
+      {"beam_width", kAllShapes, one, "1"},
+      {"top_logprobs", kN, zero, "0", "logprobs"},
+      {"flat_logprobs", kBodies, no, "false"},
+      {"prompt_logprob_token_ids", kAllShapes, never, nullptr},
+      {"prompt_logprob_start", kAllShapes, zero, "0"},
+      {"output_kind", kAllShapes, never, nullptr},
+      {"stream_interval", kAllShapes, never, nullptr},
+      {"structured_outputs", kAllShapes, never, nullptr},
+      {"guided_decoding", kAllShapes, never, nullptr},
+      {"guided_json", kAllShapes, never, nullptr},
+      {"guided_json_object", kAllShapes, no, "false"},
+      {"guided_regex", kAllShapes, never, nullptr},
+      {"guided_choice", kAllShapes, never, nullptr},
+      {"guided_grammar", kAllShapes, never, nullptr},
+      {"guided_decoding_backend", kAllShapes, never, nullptr},
+      {"guided_whitespace_pattern", kAllShapes, never, nullptr},
+      {"response_format", kAllShapes, text_format, "{\"type\":\"text\"}"},
+      {"extra_args", kAllShapes, never, nullptr},
+      {"vllm_xargs", kAllShapes, never, nullptr},
+      {"watermarking", kAllShapes, no, "false"},
+      {"routed_experts_prompt_start", kAllShapes, zero, "0"},
+      {"suffix", kN | kText, empty, "\"\""},
+      {"chat_template", kText, never, nullptr},
+      {"priority", kAllShapes, zero, "0"},
+      {"kv_transfer_params", kAllShapes, never, nullptr},
+      {"return_token_offsets", kAllShapes, no, "false"},
+      {"stream", kAllShapes, no, "false"},
+      {"stream_options", kAllShapes, never, nullptr},
+      {"functions", kChat, empty, "[]"},
+      {"function_call", kN | kChat, auto_or_none, "\"auto\" or \"none\""},
+      {"parallel_tool_calls", kN | kChat, anything, nullptr},  // says how many calls, and tools themselves are refused
+      {"tool_choice", kN | kChat, auto_or_none, "\"auto\" or \"none\""},
+      {"include_reasoning", kN | kChat, yes, "true"},
+      {"modalities", kChat, text_only, "[\"text\"]"},
+      {"audio", kChat, never, nullptr},
+      {"prediction", kChat, never, nullptr},
+      {"web_search_options", kChat, never, nullptr},
+      {"verbosity", kChat, never, nullptr},
+      {"request_id", kBodies, never, nullptr},
+      {"session_id", kBodies, never, nullptr},
+      {"service_tier", kBodies, auto_or_default, "\"auto\" or \"default\""},
+      // Bookkeeping of OpenAI's service: no bearing on the answer.
+      {"model", kBodies, [](const JsonValue& v) { return v.is_string(); }, "a string"},
+      {"user", kBodies, anything, nullptr},
+      {"metadata", kBodies, anything, nullptr},
+      {"store", kBodies, anything, nullptr},
+      {"safety_identifier", kBodies, anything, nullptr},
+      {"prompt_cache_key", kBodies, anything, nullptr},
+  };
+  return table;
+}
+
+}  // namespace tokenmill::rows

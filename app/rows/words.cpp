@@ -1,0 +1,78 @@
+#include "app/rows/words.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "app/rows/values.h"
+#include "engine/thinking_limiter.h"
+#include "kernels/core/error.h"
+
+namespace tokenmill::rows {
+namespace {
+
+constexpr std::pair<const char*, const char*> kKnownMarkers[] = {
+    {"<think>", "</think>"},                     // Qwen3, DeepSeek-R1 and most others
+    {"[THINK]", "[/THINK]"},                     // Magistral
+    {"<|START_THINKING|>", "<|END_THINKING|>"},  // Command A
+    {"<seed:think>", "</seed:think>"},           // Seed-OSS
+};
+
+std::vector<int32_t> encode(const text::Tokenizer& tokenizer, const std::string& text) {
+  return tokenizer.encode(text, {.add_special_tokens = false});
+}
+
+}  // namespace
+
+std::vector<std::vector<int32_t>> tokenize_bad_words(const text::Tokenizer& tokenizer,
+                                                     const std::vector<std::string>& words) {
+  std::vector<std::vector<int32_t>> sequences;
+  for (size_t i = 0; i < words.size(); ++i) {
+    const std::string word = words[i].substr(std::min(words[i].find_first_not_of(" \t\r\n\v\f"), words[i].size()));
+    const std::vector<int32_t> bare = encode(tokenizer, word);
+    if (bare.empty())
+      throw BadRow{"invalid_request", "bad_words",
+                   fmt::format("bad_words[{}] is {}, which has no token in this vocabulary", i,
+                               shown(io::JsonValue::string(words[i])))};
+    sequences.push_back(bare);
+    const std::vector<int32_t> spaced = encode(tokenizer, " " + word);
+    if (spaced.size() == bare.size() && spaced[0] != bare[0]) sequences.push_back(spaced);
+  }
+  return sequences;
+}
+
+ThinkingMarkers find_thinking_markers(const text::Tokenizer& tokenizer, const std::string& start,
+                                      const std::string& end) {
+  if (start.empty() != end.empty())
+    throw Error(ErrorKind::kConfig, "--think-{} is given without --think-{}; give both",
+                start.empty() ? "end" : "start", start.empty() ? "start" : "end");
+  if (!start.empty()) {
+    const ThinkingMarkers markers{encode(tokenizer, start), encode(tokenizer, end)};
+    for (const auto& [ids, name] :
+         {std::pair(&markers.start_token_ids, "start"), std::pair(&markers.end_token_ids, "end")})
+      if (ids->empty())
+        throw Error(ErrorKind::kConfig, "--think-{} has no token in the model's vocabulary; give another text", name);
+    return markers;
+  }
+  for (const auto& [known_start, known_end] : kKnownMarkers) {
+    const std::optional<int32_t> first = tokenizer.token_to_id(known_start), last = tokenizer.token_to_id(known_end);
+    if (first && last) return {{*first}, {*last}};
+  }
+  return {};
+}
+
+ThinkingBudget thinking_budget(int64_t max_tokens, const ThinkingMarkers& markers,
+                               const std::vector<int32_t>& prompt_token_ids) {
+  if (markers.start_token_ids.empty())
+    throw BadRow{"invalid_request", "thinking_token_budget",
+                 fmt::format("thinking_token_budget is {}; the model's vocabulary has no thinking markers such as "
+                             "<think> and </think>: leave it out, or name them with --think-start and --think-end",
+                             max_tokens)};
+  return {
+      .max_tokens = max_tokens,
+      .start_token_ids = markers.start_token_ids,
+      .end_token_ids = markers.end_token_ids,
+      .num_prompt_tokens = num_open_thinking_tokens(prompt_token_ids, markers.start_token_ids, markers.end_token_ids)};
+}
+
+}  // namespace tokenmill::rows
