@@ -103,7 +103,7 @@ class Rows(Case):
                              "temperature": 0, "max_tokens": 8, **body}}
         rows = [chat("a"), {"custom_id": "b", "method": "POST", "url": "/v1/completions",
                             "body": {"prompt": "The capital of France is", "temperature": 0}},
-                chat("c", logprobs=True), chat("a"), chat("e", n=2), {"id": "native", "prompt": "x"}]
+                chat("c", response_format={"type": "json_object"}), chat("a"), chat("e", n=2), {"id": "native", "prompt": "x"}]
         first = self.job(rows, expect=3)
         got = first.rows
         self.assertEqual([row.get("custom_id") for row in got], ["a", "b", "c", "a", "e", None])
@@ -113,7 +113,7 @@ class Rows(Case):
         self.assertIn("five", message["content"])
         self.assertEqual(got[0]["response"]["body"]["created"], 0)
         self.assertEqual(got[1]["response"]["body"]["usage"]["completion_tokens"] <= 16, True)
-        self.assertEqual(got[2]["response"]["body"]["error"]["param"], "logprobs")
+        self.assertEqual(got[2]["response"]["body"]["error"]["param"], "response_format")
         self.assertIn("unique", got[3]["response"]["body"]["error"]["message"])
         self.assertEqual(got[5]["id"], "native")
         self.assertEqual(self.job(rows, ranks=2, expect=3).bytes.replace(b"in2.jsonl", b"in1.jsonl"), first.bytes)
