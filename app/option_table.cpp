@@ -52,7 +52,9 @@ void read_date(RunOptions& o, const Setting& s) {
   o.date = text;
 }
 
-void read_chunked_prefill(RunOptions& o, const Setting& s) { o.enable_chunked_prefill = read_bool(s); }
+void read_chunked_prefill(RunOptions& o, const Setting& s) { o.scheduler.enable_chunked_prefill = read_bool(s); }
+
+void read_watermark(RunOptions& o, const Setting& s) { o.scheduler.watermark = read_number(s, 0, 0.5); }
 
 void read_deterministic(RunOptions& o, const Setting& s) {
   o.deterministic = read_bool(s);
@@ -111,6 +113,15 @@ const std::vector<OptionSpec> kBeforeSampling = {
      [](RunOptions& o, const Setting& s) { o.max_num_batched_tokens = read_integer(s, 1, kMaxTokens); }},
     {"enable-chunked-prefill", "Engine", S::kSwitch, "BOOL", "spread long prompts over several steps", "true", kEngines,
      read_chunked_prefill},
+    {"long-prefill-token-threshold", "Engine", S::kValue, "TOKENS",
+     "tokens of one prompt in a step at most, so that others share it; 0: as many as fit", "0", kEngines,
+     [](RunOptions& o, const Setting& s) { o.scheduler.long_prefill_token_threshold = read_integer(s, 0, kMaxTokens); }},
+    {"max-num-partial-prefills", "Engine", S::kValue, "ROWS", "long prompts in progress at once", "1", kEngines,
+     [](RunOptions& o, const Setting& s) { o.scheduler.max_num_partial_prefills = read_integer(s, 1, 65536); }},
+    {"enable-prefix-caching", "Engine", S::kSwitch, "BOOL", "compute what rows have in common at their start only once",
+     "true", kEngines, [](RunOptions& o, const Setting& s) { o.scheduler.enable_prefix_caching = read_bool(s); }},
+    {"watermark", "Engine", S::kValue, "SHARE", "share of the KV blocks kept free when a row enters", "0.01", kEngines,
+     read_watermark},
     {"block-size", "Engine", S::kValue, "TOKENS", "tokens of one KV block, a multiple of 16", "16", kEngines,
      [](RunOptions& o, const Setting& s) {
        o.block_size = read_integer(s, 16, 1024);

@@ -92,7 +92,7 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
                 "--data-parallel-size {} does not match the {} rank{} that run; leave it out or start {} rank{}",
                 *options.data_parallel_size, world_size, world_size == 1 ? "" : "s", *options.data_parallel_size,
                 *options.data_parallel_size == 1 ? "" : "s");
-  if (!options.enable_chunked_prefill && options.max_model_len &&
+  if (!options.scheduler.enable_chunked_prefill && options.max_model_len &&
       *options.max_model_len > options.max_num_batched_tokens)
     throw Error(
         ErrorKind::kConfig,

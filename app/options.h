@@ -6,6 +6,7 @@
 
 #include "app/rows/prompt.h"
 #include "engine/sampling.h"
+#include "engine/scheduler_options.h"
 #include "io/json.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/log.h"
@@ -66,7 +67,7 @@ struct RunOptions {
   std::optional<int64_t> kv_cache_memory_bytes;
   std::optional<int64_t> num_gpu_blocks_override;
   int64_t block_size = 16;
-  bool enable_chunked_prefill = true;
+  SchedulerOptions scheduler;
   uint64_t seed = 0;
   std::string date;  ///< YYYY-MM-DD for strftime_now; empty: the day the job starts
   bool deterministic = true;

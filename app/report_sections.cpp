@@ -37,7 +37,11 @@ ReportSection configuration_section(const RunOptions& o, const Replica& replica)
           {"max_num_seqs", o.max_num_seqs},
           {"max_num_batched_tokens", o.max_num_batched_tokens},
           {"block_size", o.block_size},
-          {"enable_chunked_prefill", o.enable_chunked_prefill},
+          {"enable_prefix_caching", o.scheduler.enable_prefix_caching},
+          {"enable_chunked_prefill", o.scheduler.enable_chunked_prefill},
+          {"long_prefill_token_threshold", o.scheduler.long_prefill_token_threshold},
+          {"max_num_partial_prefills", o.scheduler.max_num_partial_prefills},
+          {"watermark", o.scheduler.watermark},
           {"seed", std::to_string(o.seed)},  // text: YAML readers take big integers for floats
           {"date", o.date},
           {"generation_config", std::string(o.use_generation_config ? "auto" : "none")},

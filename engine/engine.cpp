@@ -53,14 +53,20 @@ TokenDecoderFactory decoders_of(const text::Tokenizer* tokenizer) {
 }  // namespace
 
 struct Engine::Impl {
-  // A request that waits or runs. Its sequence's handle is its index in active.
+  struct Sample {
+    Sequence* sequence;  // null when it has ended
+    OutputProcessor processor;
+    std::optional<RequestError> error = std::nullopt;
+  };
+  // A request that waits or runs. Its sequences' handle is its index in active.
   struct Active {
     int64_t request_id;
     int64_t num_prompt_tokens;
     RequestTiming timing;
-    OutputProcessor output;
     int64_t num_scores;  // of prompt tokens that will come
     bool score_only;
+    std::vector<Sample> samples = {};  // by index; one without tokens when score_only
+    size_t num_unfinished = 0;
     std::vector<PositionLogprobs> prompt_logprobs = {};
   };
 
@@ -69,7 +75,7 @@ struct Engine::Impl {
         make_decoder(std::move(decoders)),
         options(options),
         clock(options.clock != nullptr ? *options.clock : kSteadyClock),
-        scheduler(runner.limits(), {.enable_chunked_prefill = options.enable_chunked_prefill}),
+        scheduler(runner.limits(), options.scheduler),
         meter(clock, distributions.step_tokens, options.on_step) {
     TM_ASSERT(!options.detokenize || make_decoder != nullptr, "text is wanted and there is no tokenizer");
     stats.kv_blocks_total = scheduler.blocks().num_total_blocks();
@@ -78,14 +84,17 @@ struct Engine::Impl {
   std::optional<RequestError> refusal(const Request& request, const SampleConstraints& constraints,
                                       int64_t max_num_tokens) const;
   void submit(Request request);
+  int64_t take_handle();
+  void add_samples(Active& entered, int64_t handle, const Request& request, int64_t max_generated,
+                   std::shared_ptr<const SampleConstraints> constraints);
   bool step();
   bool launch_next();
   void collect_oldest();
   void take_scores(Sequence& sequence, std::span<const SampledToken> scored, double now_s);
   void take_token(Sequence& sequence, const SampledToken& token, double now_s);
-  void fail(int64_t handle, RequestError error, double now_s);
-  void finish_scored(int64_t handle, double now_s);
-  void complete(int64_t handle, RequestOutput output, double now_s);
+  void end_sample(Sample& sample, Active& request, bool keep_cached = true);
+  void fail(Sequence& sequence, RequestError error, double now_s);
+  void complete(int64_t handle, double now_s);
   void refresh_stats();
 
   Runner& runner;
@@ -140,7 +149,7 @@ void Engine::Impl::submit(Request request) {
   const bool score_only = params.max_tokens == 0;
   const int64_t room = std::max<int64_t>(1, runner.limits().max_model_len - num_prompt_tokens);
   const int64_t max_generated = score_only ? 0 : std::min(room, params.max_tokens.value_or(room));
-  auto constraints = std::make_unique<SampleConstraints>(params, options.eos_token_ids);
+  auto constraints = std::make_shared<const SampleConstraints>(params, options.eos_token_ids);
   if (std::optional<RequestError> error = refusal(request, *constraints, num_prompt_tokens + max_generated)) {
     RequestOutput output;
     output.request_id = request.request_id;
@@ -152,28 +161,44 @@ void Engine::Impl::submit(Request request) {
     finished.push_back(std::move(output));
     return;
   }
-  int64_t handle = static_cast<int64_t>(active.size());
-  if (free_handles.empty()) {
-    active.emplace_back();
-  } else {
-    handle = free_handles.back();
-    free_handles.pop_back();
-  }
-  std::unique_ptr<TokenDecoder> decoder = options.detokenize && params.detokenize ? make_decoder(request) : nullptr;
   const int64_t num_scores = params.prompt_logprobs ? num_prompt_tokens - 1 : 0;
-  active[static_cast<size_t>(handle)] =
-      std::make_unique<Active>(Active{request.request_id,
-                                      num_prompt_tokens,
-                                      {.pulled_s = request.pulled_s.value_or(now_s)},
-                                      OutputProcessor(params, options.eos_token_ids, max_generated, std::move(decoder)),
-                                      num_scores,
-                                      score_only});
-  if (score_only && num_scores == 0) return finish_scored(handle, now_s);  // there is nothing to compute
+  const int64_t handle = take_handle();
+  active[static_cast<size_t>(handle)] = std::make_unique<Active>(Active{
+      request.request_id, num_prompt_tokens, {.pulled_s = request.pulled_s.value_or(now_s)}, num_scores, score_only});
+  Active& entered = *active[static_cast<size_t>(handle)];
+  if (score_only && num_scores == 0) return complete(handle, now_s);  // there is nothing to compute
   meter.request_came(now_s);
   if (constraints->empty()) constraints.reset();
-  const SlotSampling sampling = slot_sampling(params, sample_key(request.random_key, 0), runner.limits().vocab_size);
-  scheduler.add(std::make_unique<Sequence>(handle, std::move(request.prompt_token_ids),
-                                           num_prompt_tokens + max_generated, sampling, std::move(constraints)));
+  add_samples(entered, handle, request, max_generated, std::move(constraints));
+}
+
+int64_t Engine::Impl::take_handle() {
+  if (free_handles.empty()) {
+    active.emplace_back();
+    return static_cast<int64_t>(active.size()) - 1;
+  }
+  const int64_t handle = free_handles.back();
+  free_handles.pop_back();
+  return handle;
+}
+
+void Engine::Impl::add_samples(Active& entered, int64_t handle, const Request& request, int64_t max_generated,
+                               std::shared_ptr<const SampleConstraints> constraints) {
+  const SamplingParams& params = request.sampling;
+  const int num_samples = entered.score_only ? 1 : static_cast<int>(params.n);
+  std::vector<std::unique_ptr<Sequence>> sequences;
+  for (int index = 0; index < num_samples; ++index) {
+    SlotSampling sampling = slot_sampling(params, sample_key(request.random_key, index), runner.limits().vocab_size);
+    if (index > 0) sampling.num_prompt_logprobs = -1;  // the first scores the prompt of all
+    sequences.push_back(std::make_unique<Sequence>(
+        handle, request.prompt_token_ids, entered.num_prompt_tokens + max_generated, sampling, constraints,
+        SequenceOptions{.sample_index = index, .cache_identity = {.cache_salt = request.cache_salt}}));
+    std::unique_ptr<TokenDecoder> decoder = options.detokenize && params.detokenize ? make_decoder(request) : nullptr;
+    entered.samples.push_back(
+        {sequences.back().get(), OutputProcessor(params, options.eos_token_ids, max_generated, std::move(decoder))});
+  }
+  entered.num_unfinished = sequences.size();
+  scheduler.add(std::move(sequences));
 }
 
 bool Engine::Impl::step() {
@@ -188,7 +213,7 @@ bool Engine::Impl::step() {
 
 bool Engine::Impl::launch_next() {
   meter.begin_schedule();
-  const int64_t prompt_tokens_before = scheduler.num_prompt_tokens();
+  const int64_t prompt_tokens_before = scheduler.stats().num_computed_prompt_tokens;
   if (!scheduler.schedule(plan)) {
     meter.end_schedule();
     return false;
@@ -196,6 +221,7 @@ bool Engine::Impl::launch_next() {
   if (!scheduler.admitted().empty()) {
     const double now_s = clock.now_s();
     for (const Sequence* sequence : scheduler.admitted()) {
+      if (sequence->sample_index() > 0 || sequence->num_preemptions() > 0) continue;
       active[static_cast<size_t>(sequence->handle())]->timing.first_scheduled_s = now_s;
     }
   }
@@ -203,7 +229,8 @@ bool Engine::Impl::launch_next() {
              plan.step_id, plan.num_tokens(), plan.scheduled.size(), plan.new_slots.size(), plan.finished.size(),
              scheduler.num_running(), scheduler.num_waiting(), scheduler.blocks().num_used_blocks(),
              stats.kv_blocks_total);
-  meter.launching(plan, scheduler.num_prompt_tokens() - prompt_tokens_before, scheduler.blocks().num_used_blocks());
+  meter.launching(plan, scheduler.stats().num_computed_prompt_tokens - prompt_tokens_before,
+                  scheduler.blocks().num_used_blocks());
   tickets.push_back(runner.launch(plan));
   ++stats.num_steps;
   stats.sum_running += scheduler.num_running();
@@ -217,9 +244,10 @@ void Engine::Impl::collect_oldest() {
   const double now_s = meter.collected(result);
   for (const SequenceUpdate& update : scheduler.update(result)) {
     Sequence& sequence = *update.sequence;
-    take_scores(sequence, update.scored, now_s);
+    // What comes behind a sequence's end is dropped, and what comes to a sample whose request has failed.
+    if (sequence.status() == SequenceStatus::kRunning) take_scores(sequence, update.scored, now_s);
     for (const SampledToken& token : update.tokens) {
-      if (sequence.status() != SequenceStatus::kRunning) break;  // the tokens behind its last one are dropped
+      if (sequence.status() != SequenceStatus::kRunning) break;
       take_token(sequence, token, now_s);
     }
   }
@@ -229,57 +257,73 @@ void Engine::Impl::collect_oldest() {
 void Engine::Impl::take_scores(Sequence& sequence, std::span<const SampledToken> scored, double now_s) {
   Active& request = *active[static_cast<size_t>(sequence.handle())];
   for (const SampledToken& token : scored) {
-    if (token.status != SampleStatus::kFine) {
-      scheduler.finish(sequence);
-      return fail(sequence.handle(), non_finite("prompt", static_cast<int64_t>(request.prompt_logprobs.size()) + 1),
-                  now_s);
-    }
+    const auto number = static_cast<int64_t>(request.prompt_logprobs.size()) + 1;
+    if (token.status != SampleStatus::kFine) return fail(sequence, non_finite("prompt", number), now_s);
     request.prompt_logprobs.push_back(position_logprobs(token));
   }
   if (!request.score_only || static_cast<int64_t>(request.prompt_logprobs.size()) < request.num_scores) return;
-  scheduler.finish(sequence);
-  finish_scored(sequence.handle(), now_s);
+  end_sample(request.samples.front(), request);
+  complete(sequence.handle(), now_s);
 }
 
 void Engine::Impl::take_token(Sequence& sequence, const SampledToken& token, double now_s) {
   Active& request = *active[static_cast<size_t>(sequence.handle())];
+  Sample& sample = request.samples[static_cast<size_t>(sequence.sample_index())];
   if (token.status != SampleStatus::kFine) {
-    const int64_t number = request.output.num_tokens() + 1;
-    scheduler.finish(sequence);
-    return fail(sequence.handle(),
+    const int64_t number = sample.processor.num_tokens() + 1;
+    return fail(sequence,
                 token.status == SampleStatus::kNonFinite ? non_finite("generated", number) : nothing_allowed(number),
                 now_s);
   }
   ++stats.num_generation_tokens;
   note_emission(request.timing, now_s, distributions.itl_s);
-  if (!request.output.append(token)) return;
-  RequestOutput output;
-  output.num_completion_tokens = request.output.num_tokens();
-  output.outputs.push_back(request.output.take());
-  output.prompt_logprobs = std::move(request.prompt_logprobs);
-  ++stats.num_finished;
-  scheduler.finish(sequence);
-  complete(sequence.handle(), std::move(output), now_s);
+  if (!sample.processor.append(token)) return;
+  end_sample(sample, request);
+  if (request.num_unfinished == 0) complete(sequence.handle(), now_s);
 }
 
-void Engine::Impl::fail(int64_t handle, RequestError error, double now_s) {
-  RequestOutput output;
-  output.error = std::move(error);
-  ++stats.num_failed;
-  complete(handle, std::move(output), now_s);
+void Engine::Impl::end_sample(Sample& sample, Active& request, bool keep_cached) {
+  request.timing.num_preemptions += sample.sequence->num_preemptions();
+  if (sample.sequence->sample_index() == 0) request.timing.num_cached_tokens = sample.sequence->num_cached_tokens();
+  scheduler.finish(*sample.sequence, keep_cached);
+  sample.sequence = nullptr;
+  --request.num_unfinished;
+}
+
+// The samples behind one that fails end with it. Those before it go on: the request's error is that of its first sample
+// that fails, whichever comes first in time.
+void Engine::Impl::fail(Sequence& sequence, RequestError error, double now_s) {
+  const int64_t handle = sequence.handle();
+  Active& request = *active[static_cast<size_t>(handle)];
+  const auto index = static_cast<size_t>(sequence.sample_index());
+  const bool keep_cached = error.code != "internal";
+  request.samples[index].error = std::move(error);
+  end_sample(request.samples[index], request, keep_cached);
+  for (size_t i = index + 1; i < request.samples.size(); ++i) {
+    if (request.samples[i].sequence != nullptr) end_sample(request.samples[i], request);
+  }
+  if (request.num_unfinished == 0) complete(handle, now_s);
 }
 
 // A prompt that is only scored has one output without tokens.
-void Engine::Impl::finish_scored(int64_t handle, double now_s) {
-  RequestOutput output;
-  output.outputs.emplace_back().finish_reason = FinishReason::kLength;
-  output.prompt_logprobs = std::move(active[static_cast<size_t>(handle)]->prompt_logprobs);
-  ++stats.num_finished;
-  complete(handle, std::move(output), now_s);
-}
-
-void Engine::Impl::complete(int64_t handle, RequestOutput output, double now_s) {
+void Engine::Impl::complete(int64_t handle, double now_s) {
   std::unique_ptr<Active>& request = active[static_cast<size_t>(handle)];
+  RequestOutput output;
+  const auto failed = std::find_if(request->samples.begin(), request->samples.end(),
+                                   [](const Sample& sample) { return sample.error.has_value(); });
+  if (failed != request->samples.end()) {
+    output.error = std::move(failed->error);
+    ++stats.num_failed;
+  } else {
+    output.prompt_logprobs = std::move(request->prompt_logprobs);
+    if (request->score_only) output.outputs.emplace_back().finish_reason = FinishReason::kLength;
+    for (size_t i = 0; i < request->samples.size() && !request->score_only; ++i) {
+      output.num_completion_tokens += request->samples[i].processor.num_tokens();
+      output.outputs.push_back(request->samples[i].processor.take());
+      output.outputs.back().index = static_cast<int>(i);
+    }
+    ++stats.num_finished;
+  }
   output.request_id = request->request_id;
   output.num_prompt_tokens = request->num_prompt_tokens;
   output.timing = request->timing;
@@ -292,7 +336,15 @@ void Engine::Impl::complete(int64_t handle, RequestOutput output, double now_s) 
 
 void Engine::Impl::refresh_stats() {
   stats.times = meter.times();
-  stats.num_prompt_tokens = scheduler.num_prompt_tokens();
+  const SchedulerStats& planned = scheduler.stats();
+  stats.num_prompt_tokens = planned.num_prompt_tokens;
+  stats.num_computed_prompt_tokens = planned.num_computed_prompt_tokens;
+  stats.num_preemptions = planned.num_preemptions;
+  stats.num_recomputed_tokens = planned.num_recomputed_tokens;
+  stats.prefix_cache_queries = planned.num_queried_tokens;
+  stats.prefix_cache_hits = planned.num_hit_tokens;
+  stats.sum_kv_waste = planned.sum_kv_waste;
+  stats.sum_kv_shared_blocks = planned.sum_kv_shared_blocks;
   stats.num_running_now = scheduler.num_running();
   stats.num_waiting_now = scheduler.num_waiting();
   stats.kv_blocks_used_now = scheduler.blocks().num_used_blocks();
@@ -321,7 +373,9 @@ std::vector<RequestOutput> Engine::take_finished() { return std::exchange(impl_-
 
 bool Engine::idle() const { return num_unfinished() == 0 && impl_->tickets.empty(); }
 
-int64_t Engine::num_unfinished() const { return impl_->scheduler.num_running() + impl_->scheduler.num_waiting(); }
+int64_t Engine::num_unfinished() const {
+  return static_cast<int64_t>(impl_->active.size() - impl_->free_handles.size());
+}
 
 const EngineStats& Engine::stats() const { return impl_->stats; }
 

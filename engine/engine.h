@@ -7,6 +7,7 @@
 #include "engine/output_processor.h"
 #include "engine/request.h"
 #include "engine/runner.h"
+#include "engine/scheduler_options.h"
 #include "engine/step_meter.h"
 #include "kernels/core/clock.h"
 #include "kernels/core/distributions.h"
@@ -18,7 +19,7 @@ class Tokenizer;
 }
 
 struct EngineOptions {
-  bool enable_chunked_prefill = true;
+  SchedulerOptions scheduler;
   std::vector<int32_t> eos_token_ids;  ///< end a sequence unless ignore_eos
   bool detokenize = true;              ///< false: outputs carry token ids only and stop strings are refused
   const Clock* clock = nullptr;        ///< outlives the engine; null: the steady clock
@@ -28,12 +29,20 @@ struct EngineOptions {
 
 /// Counters of one replica since its start; all monotone except the *_now fields.
 struct EngineStats {
-  int64_t num_steps = 0, num_prompt_tokens = 0, num_generation_tokens = 0;  ///< tokens computed / sampled
-  int64_t num_finished = 0, num_failed = 0, num_preemptions = 0;
+  int64_t num_steps = 0;
+  int64_t num_prompt_tokens = 0;           ///< of all requests that have run, each counted once
+  int64_t num_computed_prompt_tokens = 0;  ///< not found in the prefix cache; again after a preemption
+  int64_t num_generation_tokens = 0;
+  int64_t num_finished = 0, num_failed = 0;
+  int64_t num_preemptions = 0, num_recomputed_tokens = 0;   ///< recomputed: positions computed more than once
+  int64_t prefix_cache_queries = 0, prefix_cache_hits = 0;  ///< prompt tokens looked up, and found
   int64_t num_running_now = 0, num_waiting_now = 0;
   int64_t kv_blocks_used_now = 0, kv_blocks_used_peak = 0, kv_blocks_total = 0;
-  int64_t sum_running = 0;  ///< running sequences summed over steps: mean = sum_running / num_steps
-  double step_seconds = 0;  ///< in step() while it had something to do
+  // Summed over steps: the mean is the sum over num_steps.
+  int64_t sum_running = 0;
+  double sum_kv_waste = 0;           ///< allocated minus used slots over allocated
+  int64_t sum_kv_shared_blocks = 0;  ///< blocks saved by sharing
+  double step_seconds = 0;           ///< in step() while it had something to do
   StepTimes times;
 };
 

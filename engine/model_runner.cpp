@@ -1,5 +1,9 @@
 #include "engine/model_runner.h"
 
+#include <algorithm>
+
+#include "engine/block_tables.h"
+
 namespace tokenmill {
 
 ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits)
@@ -29,6 +33,10 @@ void ModelRunner::enter(const NewSlot& fresh) {
 }
 
 void ModelRunner::apply(const StepPlan& plan) {
+  for (const ShrunkSlot& shrunk : plan.shrunk) {
+    SlotState& slot = slots_.at(shrunk.slot);
+    for (size_t g = 0; g < shrunk.first.size(); ++g) std::fill_n(slot.block_ids.at(g).begin(), shrunk.first[g], kNullBlock);
+  }
   for (const auto* released : {&plan.finished, &plan.preempted}) {
     for (const int32_t slot : *released) slots_.at(slot) = {false, slots_[slot].occupant, {}, {}};
   }

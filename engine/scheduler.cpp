@@ -7,9 +7,6 @@
 namespace tokenmill {
 namespace {
 
-// Positions whose KV a sequence needs at its longest: its last token is never computed.
-int64_t longest_kv(int64_t max_num_tokens) { return max_num_tokens - 1; }
-
 void clear_lists(std::vector<std::vector<int32_t>>& lists, size_t num_groups) {
   lists.resize(num_groups);
   for (std::vector<int32_t>& list : lists) list.clear();
@@ -18,14 +15,18 @@ void clear_lists(std::vector<std::vector<int32_t>>& lists, size_t num_groups) {
 }  // namespace
 
 Scheduler::Scheduler(const RunnerLimits& limits, const SchedulerOptions& options)
-    : limits_(limits), options_(options), blocks_(limits.kv_groups, limits.num_blocks) {
+    : limits_(limits),
+      options_(options),
+      blocks_(limits.kv_groups, limits.num_blocks, options.enable_prefix_caching),
+      admission_(limits, options) {
   TM_ASSERT(limits.max_num_seqs > 0 && limits.max_num_batched_tokens > 0 && limits.max_logits_rows > 0 &&
                 limits.max_steps_in_flight > 0,
             "{} slots, {} tokens, {} logits rows per step, {} steps in flight", limits.max_num_seqs,
             limits.max_num_batched_tokens, limits.max_logits_rows, limits.max_steps_in_flight);
-  const auto num_groups = limits.kv_groups.size();
-  reserved_blocks_.assign(num_groups, 0);
-  appended_.resize(num_groups);
+  TM_ASSERT(options.long_prefill_token_threshold >= 0 && options.max_num_partial_prefills > 0,
+            "at most {} tokens of a prompt, {} prompts in progress", options.long_prefill_token_threshold,
+            options.max_num_partial_prefills);
+  appended_.resize(limits.kv_groups.size());
   in_flight_.resize(static_cast<size_t>(limits.max_steps_in_flight));
   for (int64_t slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(static_cast<int32_t>(slot));
 }
@@ -46,9 +47,14 @@ std::optional<FieldError> Scheduler::refusal(int64_t num_prompt_tokens, int64_t 
                                   num_prompt_tokens, limits_.max_num_batched_tokens)};
   }
   for (int g = 0; g < blocks_.num_groups(); ++g) {
-    const int64_t needed = blocks_.num_blocks_for(g, longest_kv(max_num_tokens));
+    // The least that lets it run alone: one token a step where chunks are allowed.
+    const int64_t whole = options_.enable_chunked_prefill
+                              ? 0
+                              : blocks_.num_blocks_for(g, std::min(num_prompt_tokens, max_num_tokens - 1));
+    const int64_t needed = std::max(whole, blocks_.num_live_blocks_for(g, max_num_tokens - 1, 1));
     if (needed <= blocks_.num_blocks(g)) continue;
-    const bool prompt_fits = blocks_.num_blocks_for(g, num_prompt_tokens) <= blocks_.num_blocks(g);
+    const bool prompt_fits =
+        std::max(whole, blocks_.num_live_blocks_for(g, num_prompt_tokens, 1)) <= blocks_.num_blocks(g);
     return FieldError{
         prompt_fits ? "max_tokens" : "prompt",
         fmt::format("prompt of {} tokens and up to {} new ones need {} KV blocks of {} tokens, there are {}; "
@@ -61,19 +67,34 @@ std::optional<FieldError> Scheduler::refusal(int64_t num_prompt_tokens, int64_t 
   return std::nullopt;
 }
 
-void Scheduler::add(std::unique_ptr<Sequence> sequence) {
-  TM_ASSERT(sequence->status() == SequenceStatus::kWaiting);
-  TM_ASSERT(!refusal(sequence->num_prompt_tokens(), sequence->max_num_tokens()));
-  sequence->block_tables_.resize(limits_.kv_groups.size());
-  const int64_t expected_tokens = sequence->max_num_tokens();
-  waiting_.push(std::move(sequence), expected_tokens);
-}
-
 bool Scheduler::schedule(StepPlan& plan) {
   TM_ASSERT(num_steps_in_flight() < limits_.max_steps_in_flight, "{} steps in flight", num_steps_in_flight());
   discard_finished();
+  release_forks();
+  begin(plan);
+  const int64_t num_preemptions = stats_.num_preemptions;
+  Budget budget{limits_.max_num_batched_tokens, limits_.max_logits_rows, limits_.max_scored_rows};
+  schedule_running(plan, budget, /*decodes=*/true);
+  schedule_running(plan, budget, /*decodes=*/false);
+  if (stats_.num_preemptions == num_preemptions) admit_waiting(plan, budget);
+  plan.scheduled.resize(num_scheduled_);
+  if (plan.scheduled.empty()) {
+    TM_ASSERT(num_steps_in_flight() > 0 || num_running_ > 0 || num_waiting_ == 0,
+              "{} sequences wait and none can enter", num_waiting_);
+    return false;
+  }
+  plan.shrunk.swap(shrunk_slots_);
+  plan.finished.swap(finished_slots_);
+  plan.preempted.swap(preempted_slots_);
+  plan.step_id = next_step_id_++;
+  count_blocks();
+  return true;
+}
+
+void Scheduler::begin(StepPlan& plan) {
   plan.dummy = false;
   plan.stop = false;
+  plan.shrunk.clear();
   plan.finished.clear();
   plan.preempted.clear();
   clear_lists(plan.fresh_blocks, limits_.kv_groups.size());
@@ -83,73 +104,77 @@ bool Scheduler::schedule(StepPlan& plan) {
   num_scheduled_ = 0;
   admitted_.clear();
   step_entries(next_step_id_).clear();
-
-  Budget budget{limits_.max_num_batched_tokens, limits_.max_logits_rows, limits_.max_scored_rows};
-  schedule_running(plan, budget);
-  admit_waiting(plan, budget);
-  plan.scheduled.resize(num_scheduled_);
-  if (plan.scheduled.empty()) return false;
-  plan.finished.swap(finished_slots_);
-  plan.step_id = next_step_id_++;
-  return true;
 }
 
 void Scheduler::discard_finished() {
   std::erase_if(draining_, [](const auto& sequence) { return sequence->num_steps_in_flight_ == 0; });
   if (static_cast<int64_t>(running_.size()) == num_running_) return;
   for (std::unique_ptr<Sequence>& sequence : running_) {
-    if (sequence->status_ == SequenceStatus::kFinished && sequence->num_steps_in_flight_ > 0) {
-      draining_.push_back(std::move(sequence));
-    }
+    if (sequence->status_ == SequenceStatus::kFinished) discard(std::move(sequence));
   }
-  std::erase_if(running_, [](const auto& sequence) {
-    return sequence == nullptr || sequence->status_ == SequenceStatus::kFinished;
-  });
+  std::erase(running_, nullptr);
 }
 
-void Scheduler::schedule_running(StepPlan& plan, Budget& budget) {
-  for (const std::unique_ptr<Sequence>& sequence : running_) {
-    if (budget.tokens == 0) return;
-    const int64_t num_tokens = num_tokens_within(*sequence, budget);
-    if (num_tokens == 0) continue;
-    for (std::vector<int32_t>& list : appended_) list.clear();
-    schedule_tokens(*sequence, num_tokens, appended_, plan, budget);
-    const bool grew = std::any_of(appended_.begin(), appended_.end(), [](const auto& list) { return !list.empty(); });
-    if (grew) plan.grown.push_back({sequence->slot_, appended_});
+void Scheduler::discard(std::unique_ptr<Sequence> sequence) {
+  if (sequence->num_steps_in_flight_ > 0) draining_.push_back(std::move(sequence));
+}
+
+void Scheduler::schedule_running(StepPlan& plan, Budget& budget, bool decodes) {
+  if (!decodes) num_partial_ = 0;
+  for (size_t i = 0; i < running_.size() && budget.tokens > 0; ++i) {
+    Sequence& sequence = *running_[i];
+    const int64_t wanted = sequence.num_schedulable_tokens();
+    if (wanted == 0 || (wanted == 1) != decodes || sequence.last_step_ == next_step_id_) continue;
+    int64_t num_tokens = num_tokens_within(sequence, sequence.num_computed_tokens_, budget);
+    if (num_tokens > 0) num_tokens = make_room(i, num_tokens);
+    if (i == running_.size() || running_[i].get() != &sequence)
+      return;  // it was the youngest, and those behind it have run
+    if (num_tokens > 0) {
+      for (std::vector<int32_t>& list : appended_) list.clear();
+      schedule_tokens(sequence, num_tokens, appended_, plan, budget);
+      const bool grew = std::any_of(appended_.begin(), appended_.end(), [](const auto& list) { return !list.empty(); });
+      if (grew) plan.grown.push_back({sequence.slot_, appended_});
+    }
+    if (sequence.num_schedulable_tokens() > 1) ++num_partial_;
   }
 }
 
-void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
-  while (!waiting_.empty() && !free_slots_.empty()) {
-    Sequence& sequence = waiting_.front();
-    const int64_t num_tokens = num_tokens_within(sequence, budget);
-    if (num_tokens == 0) return;
-    if (!options_.enable_chunked_prefill && !sequence.is_prompt_scored() &&
-        num_tokens < sequence.num_schedulable_tokens()) {
-      return;
-    }
-    if (!reserve(sequence)) return;
-    sequence.status_ = SequenceStatus::kRunning;
-    sequence.slot_ = free_slots_.back();
-    free_slots_.pop_back();
-    NewSlot& slot = plan.new_slots.emplace_back();
-    slot.slot = sequence.slot_;
-    slot.token_ids = sequence.token_ids_;
-    slot.num_prompt_tokens = sequence.num_prompt_tokens_;
-    slot.sampling = sequence.sampling_;
-    slot.block_ids.resize(limits_.kv_groups.size());
-    schedule_tokens(sequence, num_tokens, slot.block_ids, plan, budget);
-    admitted_.push_back(&sequence);
-    ++num_running_;
-    running_.push_back(waiting_.pop());
+// How many of the tokens the blocks have room for, after preempting younger sequences that this plan does not compute.
+// 0: the sequence waits for blocks that steps in flight or those already planned will give back, or is preempted
+// itself.
+int64_t Scheduler::make_room(size_t index, int64_t num_tokens) {
+  Sequence& sequence = *running_[index];
+  const int64_t start = sequence.num_computed_tokens_;
+  if (blocks_.leave_window(sequence.blocks_, start, sequence.last_step_)) {
+    ShrunkSlot& shrunk = shrunk_slots_.emplace_back(ShrunkSlot{sequence.slot_, {}});
+    for (const int64_t first : sequence.blocks_.first_kept) shrunk.first.push_back(static_cast<int32_t>(first));
   }
+  while (true) {
+    const int64_t fitting = blocks_.num_tokens_that_fit(sequence.blocks_, start);
+    if (fitting > 0) return std::min(fitting, num_tokens);
+    if (blocks_.will_have_more(sequence.blocks_, start, 1)) return 0;
+    const size_t victim = youngest_unscheduled();
+    const bool is_decode = num_tokens == 1;
+    if (!is_decode && num_scheduled_ > 0) return 0;
+    preempt(victim);
+    if (victim == index) return 0;
+  }
+}
+
+size_t Scheduler::youngest_unscheduled() const {
+  size_t index = running_.size() - 1;
+  while (running_[index]->last_step_ == next_step_id_) --index;
+  return index;
 }
 
 // What the step has room for. Without a logits row left, the token that would need one waits; so do positions that
 // are to be scored.
-int64_t Scheduler::num_tokens_within(const Sequence& sequence, const Budget& budget) const {
-  const int64_t start = sequence.num_computed_tokens_;
-  int64_t end = start + std::min(sequence.num_schedulable_tokens(), budget.tokens);
+int64_t Scheduler::num_tokens_within(const Sequence& sequence, int64_t start, const Budget& budget) const {
+  int64_t num_tokens = std::min(sequence.num_schedulable_tokens_from(start), budget.tokens);
+  if (options_.enable_chunked_prefill && options_.long_prefill_token_threshold > 0) {
+    num_tokens = std::min(num_tokens, options_.long_prefill_token_threshold);
+  }
+  int64_t end = start + num_tokens;
   if (sequence.is_prompt_scored()) {
     const int64_t last = std::max(start, sequence.num_scores_planned_) + budget.scored_rows;
     if (last < sequence.num_prompt_tokens_ - 1) end = std::min(end, last);
@@ -179,8 +204,8 @@ void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTab
   const bool last_sampled = num_tokens == 1 && start == sequence.last_sampled_position_;
   TM_ASSERT(last_sampled || end <= sequence.num_known_tokens(), "positions {} to {}, {} known", start, end,
             sequence.num_known_tokens());
-  const bool grown = blocks_.grow(sequence.block_tables_, end, appended, plan.fresh_blocks);
-  TM_ASSERT(grown, "the blocks reserved for a sequence at its admission are not free");
+  const bool grown = blocks_.grow(sequence.blocks_, end, appended, plan.fresh_blocks);
+  TM_ASSERT(grown, "the blocks for positions {} to {} are not free", start, end);
 
   if (num_scheduled_ == plan.scheduled.size()) plan.scheduled.emplace_back();
   ScheduledSlot& slot = plan.scheduled[num_scheduled_++];
@@ -201,8 +226,10 @@ void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTab
   }
   plan_scores(sequence, slot, budget);
 
-  num_prompt_tokens_ += std::max<int64_t>(0, std::min(end, sequence.num_prompt_tokens_) - start);
+  count_tokens(sequence, start, end);
   sequence.num_computed_tokens_ = end;
+  blocks_.register_computed(sequence.blocks_, end, next_step_id_);
+  if (end >= sequence.num_prompt_tokens_ && sequence.prompt_step_ == 0) sequence.prompt_step_ = next_step_id_;
   if (wants_logits) {
     sequence.last_sampled_position_ = end;
     ++sequence.num_pending_tokens_;
@@ -210,7 +237,34 @@ void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTab
   }
   budget.tokens -= num_tokens;
   ++sequence.num_steps_in_flight_;
+  sequence.last_step_ = next_step_id_;
   step_entries(next_step_id_).push_back({&sequence, sequence.slot_, sequence.epoch_, wants_logits, slot.num_scored});
+}
+
+// The tokens [start, end) are computed; those before start are there, whoever computed them.
+void Scheduler::count_tokens(Sequence& sequence, int64_t start, int64_t end) {
+  const int64_t num_prompt_tokens = sequence.num_prompt_tokens_;
+  const int64_t covered = std::min(end, num_prompt_tokens);
+  if (sequence.options_.sample_index == 0 && covered > sequence.num_prompt_tokens_counted_) {
+    stats_.num_prompt_tokens += covered - sequence.num_prompt_tokens_counted_;
+    sequence.num_prompt_tokens_counted_ = covered;
+  }
+  stats_.num_computed_prompt_tokens += std::max<int64_t>(0, covered - start);
+  stats_.num_recomputed_tokens += std::max<int64_t>(0, std::min(end, sequence.num_ever_computed_) - start);
+  sequence.num_ever_computed_ = std::max(sequence.num_ever_computed_, end);
+}
+
+void Scheduler::count_blocks() {
+  int64_t num_empty = 0;
+  for (const std::unique_ptr<Sequence>& sequence : running_) {
+    for (size_t g = 0; g < limits_.kv_groups.size(); ++g) {
+      const auto held = static_cast<int64_t>(sequence->blocks_.tables[g].size()) * limits_.kv_groups[g].block_size;
+      num_empty += std::max<int64_t>(0, held - sequence->num_computed_tokens_);
+    }
+  }
+  const auto allocated = static_cast<double>(std::max<int64_t>(1, blocks_.num_allocated_slots()));
+  stats_.sum_kv_waste += static_cast<double>(num_empty) / allocated;
+  stats_.sum_kv_shared_blocks += blocks_.num_shared_blocks();
 }
 
 std::span<const SequenceUpdate> Scheduler::update(const StepResult& result) {
@@ -229,30 +283,42 @@ std::span<const SequenceUpdate> Scheduler::update(const StepResult& result) {
                 "step {} does not bring what slot {} was scheduled for", result.step_id, entry.slot);
       got = &result.slots[next++];
     }
-    if (sequence.status_ == SequenceStatus::kFinished) {
-      if (sequence.num_steps_in_flight_ == 0) release_blocks(sequence);
-    } else if (got != nullptr && entry.epoch == sequence.epoch_) {
-      sequence.num_scores_collected_ += entry.num_scored;
-      if (entry.wants_logits) {
-        --sequence.num_pending_tokens_;
-        sequence.token_ids_.push_back(got->tokens.front().token_id);
-      }
-      updates_.push_back({&sequence, got->tokens, got->scored});
-    }
+    if (got == nullptr || sequence.status_ == SequenceStatus::kFinished || entry.epoch != sequence.epoch_) continue;
+    sequence.num_scores_collected_ += entry.num_scored;
+    if (entry.wants_logits) take_sample(sequence, got->tokens.front());
+    updates_.push_back({&sequence, got->tokens, got->scored});
   }
   TM_ASSERT(next == result.slots.size(), "step {} brings tokens of {} slots, {} were asked for", result.step_id,
             result.slots.size(), next);
-  ++oldest_step_id_;
+  blocks_.collected(oldest_step_id_++);
   return updates_;
 }
 
-void Scheduler::finish(Sequence& sequence) {
-  TM_ASSERT(sequence.status_ == SequenceStatus::kRunning);
+void Scheduler::take_sample(Sequence& sequence, const SampledToken& token) {
+  --sequence.num_pending_tokens_;
+  sequence.token_ids_.push_back(token.token_id);
+  if (token.status != SampleStatus::kFine) return;  // its owner will end it
+  blocks_.follow(sequence.blocks_, sequence.options_.cache_identity, sequence.token_ids_);
+  blocks_.register_computed(sequence.blocks_, sequence.num_computed_tokens_, next_step_id_ - 1);
+}
+
+void Scheduler::finish(Sequence& sequence, bool keep_cached) {
+  TM_ASSERT(sequence.status_ != SequenceStatus::kFinished);
+  if (!keep_cached) blocks_.forget(sequence.blocks_);
+  if (sequence.status_ == SequenceStatus::kRunning) {
+    --num_running_;
+    free_slots_.push_back(sequence.slot_);
+    finished_slots_.push_back(sequence.slot_);
+    const bool generates = sequence.max_num_tokens_ > sequence.num_prompt_tokens_;
+    if (generates) admission_.lengths().add(sequence.num_generated_tokens());
+  } else {
+    --num_waiting_;
+  }
+  release_forks_of(sequence);  // they want its blocks kept
+  blocks_.release(sequence.blocks_, sequence.last_step_);
+  blocks_.leave(sequence.blocks_);
+  if (sequence.first_sample_ != nullptr && *sequence.first_sample_ == &sequence) *sequence.first_sample_ = nullptr;
   sequence.status_ = SequenceStatus::kFinished;
-  --num_running_;
-  free_slots_.push_back(sequence.slot_);
-  finished_slots_.push_back(sequence.slot_);
-  if (sequence.num_steps_in_flight_ == 0) release_blocks(sequence);
 }
 
 void Scheduler::rewind(Sequence& sequence, int64_t num_tokens) {
@@ -265,26 +331,17 @@ void Scheduler::rewind(Sequence& sequence, int64_t num_tokens) {
   sequence.num_scores_planned_ = sequence.num_scores_collected_;
   sequence.last_sampled_position_ = -1;
   ++sequence.epoch_;
+  if (blocks_.rewind(sequence.blocks_, sequence.num_known_tokens(), sequence.num_computed_tokens_)) return;
+  const auto at = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s.get() == &sequence; });
+  preempt(static_cast<size_t>(at - running_.begin()));
 }
 
-bool Scheduler::reserve(const Sequence& sequence) {
-  const int64_t positions = longest_kv(sequence.max_num_tokens_);
-  for (int g = 0; g < blocks_.num_groups(); ++g) {
-    const int64_t reserved = reserved_blocks_[static_cast<size_t>(g)];
-    if (reserved + blocks_.num_blocks_for(g, positions) > blocks_.num_blocks(g)) return false;
+void Scheduler::audit() const {
+  std::vector<const SequenceBlocks*> running;
+  for (const std::unique_ptr<Sequence>& sequence : running_) {
+    if (sequence->status_ == SequenceStatus::kRunning) running.push_back(&sequence->blocks_);
   }
-  for (int g = 0; g < blocks_.num_groups(); ++g) {
-    reserved_blocks_[static_cast<size_t>(g)] += blocks_.num_blocks_for(g, positions);
-  }
-  return true;
-}
-
-void Scheduler::release_blocks(Sequence& sequence) {
-  const int64_t positions = longest_kv(sequence.max_num_tokens_);
-  for (int g = 0; g < blocks_.num_groups(); ++g) {
-    reserved_blocks_[static_cast<size_t>(g)] -= blocks_.num_blocks_for(g, positions);
-  }
-  blocks_.release(sequence.block_tables_);
+  blocks_.audit(running, num_waiting_ == 0);
 }
 
 std::vector<Scheduler::Entry>& Scheduler::step_entries(uint64_t step_id) {

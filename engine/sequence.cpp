@@ -7,20 +7,24 @@
 namespace tokenmill {
 
 Sequence::Sequence(int64_t handle, std::vector<int32_t> prompt_token_ids, int64_t max_num_tokens,
-                   const SlotSampling& sampling, std::unique_ptr<const SampleConstraints> constraints)
+                   const SlotSampling& sampling, std::shared_ptr<const SampleConstraints> constraints,
+                   SequenceOptions options)
     : handle_(handle),
       token_ids_(std::move(prompt_token_ids)),
       num_prompt_tokens_(static_cast<int64_t>(token_ids_.size())),
       max_num_tokens_(max_num_tokens),
       sampling_(sampling),
-      constraints_(std::move(constraints)) {
+      constraints_(std::move(constraints)),
+      options_(std::move(options)) {
   TM_ASSERT(num_prompt_tokens_ > 0 && max_num_tokens >= num_prompt_tokens_, "prompt {}, limit {}", num_prompt_tokens_,
             max_num_tokens);
 }
 
-int64_t Sequence::num_schedulable_tokens() const {
+int64_t Sequence::num_schedulable_tokens() const { return num_schedulable_tokens_from(num_computed_tokens_); }
+
+int64_t Sequence::num_schedulable_tokens_from(int64_t position) const {
   if (num_pending_tokens_ > 0 && constraints_ != nullptr && constraints_->needs_history()) return 0;
-  return std::max<int64_t>(0, std::min(num_tokens(), max_num_tokens_ - 1) - num_computed_tokens_);
+  return std::max<int64_t>(0, std::min(num_tokens(), max_num_tokens_ - 1) - position);
 }
 
 }  // namespace tokenmill

@@ -3,34 +3,39 @@
 #include <memory>
 #include <vector>
 
+#include "engine/block_manager.h"
 #include "engine/sample_constraints.h"
 #include "engine/step_plan.h"
 
 namespace tokenmill {
 
-/// Block ids per KV group, in order of position: entry b of a group covers positions [b * block_size, (b+1) *
-/// block_size).
-using BlockTables = std::vector<std::vector<int32_t>>;
-
 enum class SequenceStatus : uint8_t {
-  kWaiting,   ///< queued, holds no slot and no blocks
+  kWaiting,   ///< queued, holds no slot and no blocks; again after a preemption
   kRunning,   ///< has a slot; its blocks grow as it does
   kFinished,  ///< slot given back; blocks stay until the last step that uses them has been collected
+};
+
+/// What the scheduler must know about a sequence besides its tokens.
+struct SequenceOptions {
+  int sample_index = 0;
+  CacheIdentity cache_identity;
 };
 
 /// One sample on its way: its tokens, how far it has been computed, and where its KV lies. Counting rules:
 ///   known    tokens whose ids are on the host: the prompt and the samples collected so far
 ///   pending  samples of launched steps that have not been collected: they count as tokens, their ids are not known yet
-///   computed positions whose KV the launched steps write; computed <= known + pending
+///   computed positions whose KV the launched steps write or that were found computed; computed <= known + pending
 /// Changed by the Scheduler only.
 class Sequence {
  public:
   /// handle: the owner's word for it, given back with every result. max_num_tokens: prompt and generated tokens at
-  /// most; the prompt's length when it is only scored. constraints: null when no position has any.
+  /// most; the prompt's length when it is only scored. constraints: null when no position has any; shared by samples.
   Sequence(int64_t handle, std::vector<int32_t> prompt_token_ids, int64_t max_num_tokens, const SlotSampling& sampling,
-           std::unique_ptr<const SampleConstraints> constraints = nullptr);
+           std::shared_ptr<const SampleConstraints> constraints = nullptr, SequenceOptions options = {});
 
   int64_t handle() const { return handle_; }
+  int sample_index() const { return options_.sample_index; }
+  const SequenceOptions& options() const { return options_; }
   SequenceStatus status() const { return status_; }
   /// Prompt, then the samples collected so far.
   const std::vector<int32_t>& token_ids() const { return token_ids_; }
@@ -44,11 +49,20 @@ class Sequence {
   /// Tokens a step could compute now; 0 when the last token it may have is sampled or pending, or when the next one
   /// depends on one that is pending. The last token of a sequence is never computed.
   int64_t num_schedulable_tokens() const;
+  /// The same if everything before position had been computed.
+  int64_t num_schedulable_tokens_from(int64_t position) const;
   /// Every prompt token but the first gets its logprob: the positions before them are scored once each.
   bool is_prompt_scored() const { return sampling_.num_prompt_logprobs >= 0; }
+  /// It computes what is cached all the same: positions are still to be scored.
+  bool skips_reading_prefix_cache() const { return is_prompt_scored() && num_scores_planned_ < num_prompt_tokens_ - 1; }
   const SlotSampling& sampling() const { return sampling_; }
   int32_t slot() const { return slot_; }
-  const BlockTables& block_tables() const { return block_tables_; }
+  const BlockTables& block_tables() const { return blocks_.tables; }
+  /// Prompt tokens found in the prefix cache when it was first admitted.
+  int64_t num_cached_tokens() const { return num_cached_tokens_; }
+  int64_t num_preemptions() const { return num_preemptions_; }
+  /// Blocks and the paths of its known tokens through the prefix trees (one per block size).
+  const SequenceBlocks& blocks() const { return blocks_; }
 
  private:
   friend class Scheduler;
@@ -58,7 +72,8 @@ class Sequence {
   int64_t num_prompt_tokens_;
   int64_t max_num_tokens_;
   SlotSampling sampling_;
-  std::unique_ptr<const SampleConstraints> constraints_;
+  std::shared_ptr<const SampleConstraints> constraints_;
+  SequenceOptions options_;
   SequenceStatus status_ = SequenceStatus::kWaiting;
   int32_t slot_ = -1;
   int64_t num_pending_tokens_ = 0;
@@ -66,9 +81,21 @@ class Sequence {
   int64_t num_scores_planned_ = 0;      // prompt positions [0, n) are scored once the launched steps are done
   int64_t num_scores_collected_ = 0;    // and of those the first so many have come back
   int64_t last_sampled_position_ = -1;  // of the token that last_token[slot] holds once launched steps are done
-  int32_t num_steps_in_flight_ = 0;     // launched steps that use its slot and blocks
+  int32_t num_steps_in_flight_ = 0;     // launched steps that will bring an entry of it
+  uint64_t last_step_ = 0;              // the last launched step that uses its slot and blocks
   uint32_t epoch_ = 0;                  // counts rewinds: results of steps planned before one are dropped
-  BlockTables block_tables_;
+  SequenceBlocks blocks_;
+
+  // Samples of one request. The first computes the prompt, the others follow when it has.
+  std::vector<std::unique_ptr<Sequence>> forks_;  // of the first, until its prompt has been planned
+  std::shared_ptr<Sequence*> first_sample_;       // of all; null inside once the first has finished
+  uint64_t prompt_step_ = 0;                      // the step that computes the prompt's last position; 0: none yet
+
+  // What is counted once.
+  int64_t num_prompt_tokens_counted_ = 0;
+  int64_t num_ever_computed_ = 0;
+  int64_t num_cached_tokens_ = 0;
+  int64_t num_preemptions_ = 0;
 };
 
 }  // namespace tokenmill

@@ -1,5 +1,6 @@
-// Format 2, little-endian. Counts are u32, ids i32, positions i64; a list is its count, then its items.
+// Format 3, little-endian. Counts are u32, ids i32, positions i64; a list is its count, then its items.
 //   u8 version | u8 flags (bit 0 dummy, bit 1 stop) | u64 step_id
+//   list{i32 slot, list<i32> first} shrunk
 //   list<i32> finished | list<i32> preempted | list<list<i32>> fresh_blocks
 //   list{i32 group, list{i32 source, i32 destination}} copies
 //   list{i32 slot, list<i32> token_ids, i64 num_prompt_tokens, sampling, list<list<i32>> blocks} new_slots
@@ -18,7 +19,7 @@
 namespace tokenmill {
 namespace {
 
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 constexpr uint8_t kDummyFlag = 1;
 constexpr uint8_t kStopFlag = 2;
 
@@ -33,6 +34,11 @@ void write(Out& out, const StepPlan& plan) {
   out.value(kVersion);
   out.value(static_cast<uint8_t>((plan.dummy ? kDummyFlag : 0) | (plan.stop ? kStopFlag : 0)));
   out.value(plan.step_id);
+  write_count(out, plan.shrunk);
+  for (const ShrunkSlot& slot : plan.shrunk) {
+    out.value(slot.slot);
+    out.ids(slot.first);
+  }
   out.ids(plan.finished);
   out.ids(plan.preempted);
   write(out, plan.fresh_blocks);
@@ -142,6 +148,11 @@ StepPlan deserialize_step_plan(std::span<const std::byte> bytes) {
   plan.dummy = (flags & kDummyFlag) != 0;
   plan.stop = (flags & kStopFlag) != 0;
   plan.step_id = in.value<uint64_t>("step_id");
+  plan.shrunk.resize(in.count("shrunk", 8));
+  for (ShrunkSlot& slot : plan.shrunk) {
+    slot.slot = in.value<int32_t>("shrunk.slot");
+    in.ids("shrunk.first", slot.first);
+  }
   in.ids("finished", plan.finished);
   in.ids("preempted", plan.preempted);
   in.id_lists("fresh_blocks", plan.fresh_blocks);

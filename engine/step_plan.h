@@ -15,7 +15,8 @@ struct NewSlot {
   std::vector<int32_t> token_ids;  ///< all tokens known now: prompt, and generated ones after a preemption
   int64_t num_prompt_tokens = 0;   ///< of token_ids; penalties tell the prompt's from the others
   SlotSampling sampling;
-  std::vector<std::vector<int32_t>> block_ids;  ///< per KV group, in order of position
+  /// Per KV group, in order of position: found in the cache, copied or new; kNullBlock where the window has passed.
+  std::vector<std::vector<int32_t>> block_ids;
   bool operator==(const NewSlot&) const = default;
 };
 
@@ -24,6 +25,14 @@ struct GrownSlot {
   int32_t slot = 0;
   std::vector<std::vector<int32_t>> block_ids;  ///< per KV group, appended
   bool operator==(const GrownSlot&) const = default;
+};
+
+/// Blocks of a slot that its window has left: in each group's table the entries before first become kNullBlock. Nothing
+/// reads them any more, and they may be handed out again when the steps before this one are done.
+struct ShrunkSlot {
+  int32_t slot = 0;
+  std::vector<int32_t> first;  ///< per KV group
+  bool operator==(const ShrunkSlot&) const = default;
 };
 
 /// Where a scheduled token comes from.
@@ -55,12 +64,13 @@ struct GroupCopies {
 };
 
 /// One step of a replica as deltas on stable slots (0 <= slot < max_num_seqs). Made by the leader's scheduler,
-/// broadcast as bytes; followers replay plans and never schedule. Order of effect: finished, preempted, fresh_blocks,
-/// copies, new_slots, grown, then the scheduled slots in their order (the flattened batch follows it).
+/// broadcast as bytes; followers replay plans and never schedule. Order of effect: shrunk, finished, preempted,
+/// fresh_blocks, copies, new_slots, grown, then the scheduled slots in their order (the flattened batch follows it).
 struct StepPlan {
   uint64_t step_id = 0;
-  bool dummy = false;              ///< nothing to compute, but step in time with the others
-  bool stop = false;               ///< the last plan: followers leave their loop
+  bool dummy = false;  ///< nothing to compute, but step in time with the others
+  bool stop = false;   ///< the last plan: followers leave their loop
+  std::vector<ShrunkSlot> shrunk;
   std::vector<int32_t> finished;   ///< slots released
   std::vector<int32_t> preempted;  ///< slots released, their sequences come back later as new
   /// Per group: blocks handed out now that have been used before; their stale values must not matter.

@@ -8,7 +8,11 @@ namespace tokenmill {
 
 /// What one layer group keeps per token. All layers of a group share one block table.
 struct KvSpec {
-  enum class Kind : uint8_t { kFull, kSlidingWindow };
+  enum class Kind : uint8_t {
+    kFull,
+    kSlidingWindow,
+    kMla,  ///< one latent of k_dim values per token, the same on every rank (num_kv_heads 1); V is its first v_dim values
+  };
   Kind kind = Kind::kFull;
   int64_t window = 0;  ///< kSlidingWindow: a query sees itself and the window - 1 positions before it
   int64_t num_layers = 0;
@@ -16,6 +20,10 @@ struct KvSpec {
   int64_t k_dim = 0, v_dim = 0;
   DType dtype = DType::kF32;
   int64_t block_size = 16;  ///< tokens per block; a multiple of 16
+  /// The first position that a query at this position sees.
+  int64_t first_visible(int64_t position) const {
+    return kind == Kind::kSlidingWindow && position >= window ? position + 1 - window : 0;
+  }
   bool operator==(const KvSpec&) const = default;
 };
 

@@ -147,7 +147,7 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   log::info("{} | {} | {} | {}", describe(ranks), replica->ops->describe(), to_string(replica->dtype),
             replica->memory.describe());
   Engine engine(*replica->runner, nullptr,
-                {.enable_chunked_prefill = options.enable_chunked_prefill, .detokenize = false});
+                {.scheduler = options.scheduler, .detokenize = false});
   const SteadyClock clock;
   Measured mine;
   parallel::agree_on(world, [&] { run_requests(engine, options, vocab_size, 0, kWarmUpPrompts, 1); });

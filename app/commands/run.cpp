@@ -174,7 +174,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
                           codec_options(options, *replica, *text, defaults, share_census(census, world)));
   census = rows::IdCensus();  // as large as the job: not kept while it runs
   Engine engine(*replica->runner, &text->source.tokenizer,
-                {.enable_chunked_prefill = options.enable_chunked_prefill,
+                {.scheduler = options.scheduler,
                  .eos_token_ids = replica->checkpoint->eos_token_ids()});
   EngineGenerator generator(engine, codec, options.max_num_seqs);
   std::optional<RowMetrics> metrics;

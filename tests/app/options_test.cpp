@@ -71,6 +71,12 @@ TEST_CASE("flags land in the options, switches with and without a value") {
                                    "--restart",
                                    "--enable-chunked-prefill",
                                    "false",
+                                   "--no-enable-prefix-caching",
+                                   "--long-prefill-token-threshold=512",
+                                   "--max-num-partial-prefills",
+                                   "3",
+                                   "--watermark",
+                                   "0.05",
                                    "--no-skip-special-tokens",
                                    "--top-k",
                                    "-1",
@@ -95,7 +101,11 @@ TEST_CASE("flags land in the options, switches with and without a value") {
   CHECK(o.max_num_seqs == 64);
   CHECK(o.kv_cache_memory_bytes == (int64_t{3} << 29));
   CHECK(o.restart);
-  CHECK_FALSE(o.enable_chunked_prefill);
+  CHECK_FALSE(o.scheduler.enable_chunked_prefill);
+  CHECK_FALSE(o.scheduler.enable_prefix_caching);
+  CHECK(o.scheduler.long_prefill_token_threshold == 512);
+  CHECK(o.scheduler.max_num_partial_prefills == 3);
+  CHECK(o.scheduler.watermark == 0.05);
   CHECK(io::to_json(o.sampling) ==
         R"({"temperature":0,"top_k":-1,"max_tokens":9,"stop":["-x","[y,z]","%%","{}"],"skip_special_tokens":false})");
   CHECK(o.seed == 18446744073709551615u);

@@ -17,14 +17,19 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-/// What the tests' results must be, written down without any of the engine's machinery.
+/// What a sample's result must be, written down without any of the engine's machinery.
 struct Expected {
   Ids token_ids;
   std::string text, stop_string;
   FinishReason finish_reason = FinishReason::kLength;
   std::optional<int32_t> stop_id;
   double cumulative_logprob = 0;
-  std::vector<PositionLogprobs> logprobs, prompt_logprobs;
+  std::vector<PositionLogprobs> logprobs;
+};
+
+struct ExpectedRequest {
+  std::vector<Expected> samples;
+  std::vector<PositionLogprobs> prompt_logprobs;
   std::string error_code;
 };
 
@@ -33,13 +38,14 @@ struct Job {
   RunnerLimits limits;
   EngineOptions options;
   std::vector<std::string> pieces;  // text of each token id
+  std::vector<Ids> openings;        // what prompts begin with
   std::vector<Request> requests;
   std::vector<int> arrivals;  // engine steps before the request is submitted
 };
 
 struct Tally {
   int64_t requests = 0, refused = 0, failed = 0, stopped = 0, lengths = 0, dropped = 0, chunked = 0, scored = 0,
-          constrained = 0;
+          constrained = 0, preempted = 0, recomputed = 0, hits = 0, shared = 0;
 };
 
 class Random {
@@ -58,6 +64,18 @@ class Random {
   std::mt19937_64 engine_;
 };
 
+/// The blocks without which positions [0, num_tokens) cannot be computed one after the other.
+int64_t blocks_to_run(const KvSpec& spec, int64_t num_tokens) {
+  const int64_t all = (num_tokens + spec.block_size - 1) / spec.block_size;
+  if (spec.kind != KvSpec::Kind::kSlidingWindow) return all;
+  int64_t most = 0;
+  for (int64_t p = 0; p < num_tokens; ++p) {
+    const int64_t first = std::max<int64_t>(0, p + 1 - spec.window) / spec.block_size;
+    most = std::max(most, p / spec.block_size - first + 1);
+  }
+  return most;
+}
+
 void make_limits(Random& random, Job& job) {
   RunnerLimits& limits = job.limits;
   limits.max_model_len = random.between(2, 48);
@@ -66,12 +84,15 @@ void make_limits(Random& random, Job& job) {
     if (random.one_in(3)) {
       spec.kind = KvSpec::Kind::kSlidingWindow;
       spec.window = random.between(1, 9);
+    } else if (random.one_in(4)) {
+      spec.kind = KvSpec::Kind::kMla;
     }
-    const int64_t minimum = (limits.max_model_len - 1 + spec.block_size - 1) / spec.block_size;
+    if (g == 1 && !limits.kv_groups.empty() && random.one_in(2)) spec.block_size = limits.kv_groups[0].block_size;
+    const int64_t minimum = blocks_to_run(spec, limits.max_model_len - 1);
     limits.kv_groups.push_back(spec);
     // From too small for the longest request to room for all.
-    limits.num_blocks.push_back(
-        std::max<int64_t>(1, random.between(minimum / 2, random.one_in(2) ? minimum : minimum * 4)));
+    limits.num_blocks.push_back(std::max<int64_t>(
+        1, random.between(random.one_in(5) ? minimum / 2 : minimum, random.one_in(2) ? minimum + 2 : minimum * 4)));
   }
   limits.max_num_seqs = random.between(1, 8);
   limits.max_num_batched_tokens = random.between(1, 64);
@@ -106,9 +127,15 @@ Request make_request(Random& random, const Job& job, int64_t request_id) {
   Request request;
   request.request_id = request_id;
   const int64_t longest = job.limits.max_model_len + (random.one_in(20) ? 3 : -1);
-  for (int64_t i = random.between(random.one_in(50) ? 0 : 1, std::max<int64_t>(1, longest)); i > 0; --i) {
+  const int64_t num_tokens = random.between(random.one_in(50) ? 0 : 1, std::max<int64_t>(1, longest));
+  if (random.one_in(2)) request.prompt_token_ids = random.pick(job.openings);
+  request.prompt_token_ids.resize(
+      std::min(request.prompt_token_ids.size(), static_cast<size_t>(random.one_in(3) ? longest : num_tokens)));
+  while (static_cast<int64_t>(request.prompt_token_ids.size()) < num_tokens) {
     request.prompt_token_ids.push_back(static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)));
   }
+  if (random.one_in(4)) request.cache_salt = random.pick<std::string>({"s1", "s2"});
+  if (random.one_in(3)) request.sampling.n = random.between(2, 5);
   if (random.one_in(60)) request.prompt_token_ids.push_back(static_cast<int32_t>(job.limits.vocab_size));
   request.random_key = static_cast<uint64_t>(random.between(0, 3));
   if (!random.one_in(4)) request.sampling.max_tokens = random.between(1, 20);
@@ -128,12 +155,23 @@ Job make_job(uint64_t seed) {
   Random random(seed);
   Job job;
   make_limits(random, job);
-  job.options.enable_chunked_prefill = !random.one_in(4);
+  job.options.scheduler.enable_chunked_prefill = !random.one_in(4);
+  job.options.scheduler.enable_prefix_caching = !random.one_in(4);
+  job.options.scheduler.long_prefill_token_threshold = random.one_in(4) ? random.between(1, 8) : 0;
+  job.options.scheduler.max_num_partial_prefills = random.between(1, 3);
+  if (random.one_in(2)) job.options.scheduler.first_length_guess = random.between(0, 10);
+  job.options.scheduler.watermark = random.one_in(2) ? 0 : 0.01 * static_cast<double>(random.between(1, 40));
   for (int64_t i = random.between(0, 2); i > 0; --i) {
     job.options.eos_token_ids.push_back(static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)));
   }
   for (int64_t i = 0; i < job.limits.vocab_size; ++i) {
     job.pieces.push_back(random.pick<std::string>({"a", "b", "c", "ab", "bc~", "a~", "xyz", ""}));
+  }
+  for (int64_t i = random.between(1, 3); i > 0; --i) {
+    Ids& opening = job.openings.emplace_back();
+    for (int64_t length = random.between(1, job.limits.max_model_len); length > 0; --length) {
+      opening.push_back(static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)));
+    }
   }
   int arrival = 0;
   for (int64_t i = random.between(1, 12); i > 0; --i) {
@@ -150,11 +188,16 @@ bool refused(const Job& job, const Request& request) {
   const bool score_only = request.sampling.max_tokens == 0;
   if (num_prompt_tokens == 0 || num_prompt_tokens + (score_only ? 0 : 1) > limits.max_model_len) return true;
   if (request.prompt_token_ids.back() >= limits.vocab_size) return true;
-  if (!job.options.enable_chunked_prefill && num_prompt_tokens > limits.max_num_batched_tokens) return true;
+  if (!job.options.scheduler.enable_chunked_prefill && num_prompt_tokens > limits.max_num_batched_tokens) return true;
   const int64_t longest =
       std::min(limits.max_model_len, num_prompt_tokens + request.sampling.max_tokens.value_or(1000)) - 1;
   for (size_t g = 0; g < limits.kv_groups.size(); ++g) {
-    if (longest > limits.num_blocks[g] * limits.kv_groups[g].block_size) return true;
+    const KvSpec& spec = limits.kv_groups[g];
+    int64_t needed = blocks_to_run(spec, longest);
+    if (!job.options.scheduler.enable_chunked_prefill) {
+      needed = std::max(needed, (std::min(num_prompt_tokens, longest) + spec.block_size - 1) / spec.block_size);
+    }
+    if (needed > limits.num_blocks[g]) return true;
   }
   return false;
 }
@@ -206,29 +249,17 @@ StepConstraints constraints_of(const Job& job, const SamplingParams& sampling, c
   return out;
 }
 
-Expected run_alone(const Job& job, const Request& request) {
-  Expected expected;
-  if (refused(job, request)) {
-    expected.error_code = "invalid_request";
-    return expected;
-  }
+std::optional<Expected> run_sample(const Job& job, const Request& request, int index) {
   const SamplingParams& sampling = request.sampling;
   const auto contains = [](const Ids& ids, int32_t id) { return std::count(ids.begin(), ids.end(), id) > 0; };
-  Ids all = request.prompt_token_ids;
-  for (size_t i = 1; sampling.prompt_logprobs && i < all.size(); ++i) {
-    const auto count = static_cast<int32_t>(*sampling.prompt_logprobs);
-    expected.prompt_logprobs.push_back(position_logprobs(job.model.score(std::span(all).first(i), all[i], count)));
-  }
+  Expected expected;
   if (sampling.max_tokens == 0) return expected;
+  Ids all = request.prompt_token_ids;
   Ids shown;  // ids that count for the text
   while (true) {
     const SampledToken token =
-        job.model.next(all, sample_key(request.random_key, 0), constraints_of(job, sampling, expected.token_ids));
-    if (token.status != SampleStatus::kFine) {
-      expected = {};
-      expected.error_code = "internal";
-      return expected;
-    }
+        job.model.next(all, sample_key(request.random_key, index), constraints_of(job, sampling, expected.token_ids));
+    if (token.status != SampleStatus::kFine) return std::nullopt;
     const int32_t id = token.token_id;
     all.push_back(id);
     expected.token_ids.push_back(id);
@@ -253,27 +284,48 @@ Expected run_alone(const Job& job, const Request& request) {
   }
 }
 
-void check_output(const RequestOutput& got, const Expected& expected, const Request& request) {
-  REQUIRE((got.error ? got.error->code : "") == expected.error_code);
-  REQUIRE(got.num_prompt_tokens == static_cast<int64_t>(request.prompt_token_ids.size()));
-  if (got.error) {
-    REQUIRE(got.outputs.empty());
-    REQUIRE(!got.error->message.empty());
-    return;
+ExpectedRequest run_alone(const Job& job, const Request& request) {
+  if (refused(job, request)) return {{}, {}, "invalid_request"};
+  const SamplingParams& sampling = request.sampling;
+  ExpectedRequest expected;
+  const std::span<const int32_t> prompt(request.prompt_token_ids);
+  for (size_t i = 1; sampling.prompt_logprobs && i < prompt.size(); ++i) {
+    const auto count = static_cast<int32_t>(*sampling.prompt_logprobs);
+    expected.prompt_logprobs.push_back(position_logprobs(job.model.score(prompt.first(i), prompt[i], count)));
   }
-  REQUIRE(got.outputs.size() == 1);
-  const SequenceOutput& output = got.outputs.front();
+  for (int index = 0; index < (sampling.max_tokens == 0 ? 1 : sampling.n); ++index) {
+    std::optional<Expected> sample = run_sample(job, request, index);
+    if (!sample) return {{}, {}, "internal"};
+    expected.samples.push_back(std::move(*sample));
+  }
+  return expected;
+}
+
+void check_sample(const SequenceOutput& output, const Expected& expected) {
   REQUIRE(output.token_ids == expected.token_ids);
   REQUIRE(output.text == expected.text);
   REQUIRE(output.logprobs == expected.logprobs);
-  REQUIRE(got.prompt_logprobs == expected.prompt_logprobs);
   REQUIRE(output.finish_reason == expected.finish_reason);
   StopReason stop_reason;
   if (!expected.stop_string.empty()) stop_reason = expected.stop_string;
   if (expected.stop_id) stop_reason = *expected.stop_id;
   REQUIRE(output.stop_reason == stop_reason);
   REQUIRE(output.cumulative_logprob == expected.cumulative_logprob);
-  REQUIRE(got.num_completion_tokens == static_cast<int64_t>(output.token_ids.size()));
+}
+
+void check_output(const RequestOutput& got, const ExpectedRequest& expected, const Request& request) {
+  REQUIRE((got.error ? got.error->code : "") == expected.error_code);
+  REQUIRE(got.num_prompt_tokens == static_cast<int64_t>(request.prompt_token_ids.size()));
+  REQUIRE(got.outputs.size() == expected.samples.size());
+  REQUIRE(got.prompt_logprobs == expected.prompt_logprobs);
+  if (got.error) REQUIRE(!got.error->message.empty());
+  int64_t num_completion_tokens = 0;
+  for (size_t i = 0; i < got.outputs.size(); ++i) {
+    REQUIRE(got.outputs[i].index == static_cast<int>(i));
+    check_sample(got.outputs[i], expected.samples[i]);
+    num_completion_tokens += static_cast<int64_t>(expected.samples[i].token_ids.size());
+  }
+  REQUIRE(got.num_completion_tokens == num_completion_tokens);
 }
 
 void run_job(uint64_t seed, Tally& tally) {
@@ -303,7 +355,7 @@ void run_job(uint64_t seed, Tally& tally) {
   REQUIRE(stats.num_finished + stats.num_failed == static_cast<int64_t>(job.requests.size()));
   int64_t num_prompt_tokens = 0, num_generation_tokens = 0, num_nan = 0;
   for (const Request& request : job.requests) {
-    const Expected expected = run_alone(job, request);
+    const ExpectedRequest expected = run_alone(job, request);
     const RequestOutput& output = outputs.at(request.request_id);
     check_output(output, expected, request);
     tally.refused += expected.error_code == "invalid_request" ? 1 : 0;
@@ -315,14 +367,25 @@ void run_job(uint64_t seed, Tally& tally) {
     tally.scored += static_cast<int64_t>(output.prompt_logprobs.size());
     tally.constrained += SampleConstraints(request.sampling, job.options.eos_token_ids).empty() ? 0 : 1;
     if (!output.error) {
-      (expected.finish_reason == FinishReason::kStop ? tally.stopped : tally.lengths) += 1;
+      for (const Expected& sample : expected.samples) {
+        (sample.finish_reason == FinishReason::kStop ? tally.stopped : tally.lengths) += 1;
+      }
       num_generation_tokens += output.num_completion_tokens;
       tally.chunked += output.num_prompt_tokens > job.limits.max_num_batched_tokens ? 1 : 0;
     }
   }
   REQUIRE(stats.num_prompt_tokens == num_prompt_tokens);
   REQUIRE(stats.num_generation_tokens >= num_generation_tokens);  // failed rows had tokens, too
+  REQUIRE(stats.prefix_cache_hits <= stats.prefix_cache_queries);
+  REQUIRE(stats.num_computed_prompt_tokens + stats.prefix_cache_hits >= stats.num_prompt_tokens);
+  if (!job.options.scheduler.enable_prefix_caching) REQUIRE(stats.prefix_cache_queries == 0);
+  REQUIRE(stats.sum_kv_waste >= 0);
+  REQUIRE(stats.sum_kv_waste <= static_cast<double>(stats.num_steps));
   tally.failed += num_nan;
+  tally.preempted += stats.num_preemptions;
+  tally.recomputed += stats.num_recomputed_tokens;
+  tally.hits += stats.prefix_cache_hits;
+  tally.shared += stats.sum_kv_shared_blocks;
   tally.requests += static_cast<int64_t>(job.requests.size());
   tally.dropped += runner.num_sampled_tokens() - stats.num_generation_tokens - num_nan;
 }
@@ -336,7 +399,9 @@ TEST_CASE("random jobs give every request what it gets alone, once, and leave no
   MESSAGE("requests " << tally.requests << ", refused " << tally.refused << ", failed " << tally.failed << ", stopped "
                       << tally.stopped << ", length " << tally.lengths << ", longer than a step " << tally.chunked
                       << ", tokens dropped after an end " << tally.dropped << ", prompt tokens scored " << tally.scored
-                      << ", constrained " << tally.constrained);
+                      << ", constrained " << tally.constrained << ", preemptions " << tally.preempted
+                      << ", tokens computed again " << tally.recomputed << ", found cached " << tally.hits
+                      << ", shared blocks summed over steps " << tally.shared);
   // The jobs must meet what they are there to test.
   CHECK(tally.refused > 500);
   CHECK(tally.failed > 500);
@@ -346,6 +411,10 @@ TEST_CASE("random jobs give every request what it gets alone, once, and leave no
   CHECK(tally.dropped > 5000);
   CHECK(tally.scored > 5000);
   CHECK(tally.constrained > 5000);
+  CHECK(tally.preempted > 1000);
+  CHECK(tally.recomputed > 5000);
+  CHECK(tally.hits > 10000);
+  CHECK(tally.shared > 20000);
 }
 
 }  // namespace

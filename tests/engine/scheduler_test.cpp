@@ -80,7 +80,7 @@ TEST_CASE("waiting sequences enter in order of arrival and share one step's toke
   CHECK(bench.scheduled() == "0:12+1~* 1:12+1~* 2:8+4*");
   bench.step();
   CHECK(bench.scheduled() == "0:13+1~* 1:13+1~* 2:12+1~*");
-  CHECK(bench.scheduler.num_prompt_tokens() == 36);
+  CHECK(bench.scheduler.stats().num_prompt_tokens == 36);
 }
 
 TEST_CASE("a prompt longer than the budget is computed in chunks, the last with logits") {
@@ -142,7 +142,7 @@ TEST_CASE("a token that has not come back yet is scheduled as the last sampled o
 TEST_CASE("tables grow when a position needs a block, and recycled blocks are announced") {
   RunnerLimits limits = small_limits();
   limits.num_blocks = {3};
-  Bench bench(limits);
+  Bench bench(limits, {.enable_prefix_caching = false});
   bench.add(0, 15, 6);
   bench.add(1, 17, 2);
   Sequence* sequence = bench.step().at(0);

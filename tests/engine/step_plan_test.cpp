@@ -42,6 +42,8 @@ StepPlan random_plan(Random& random) {
   plan.step_id = random();
   plan.dummy = random() % 2 == 0;
   plan.stop = random() % 2 == 0;
+  for (size_t i = random() % 3; i > 0; --i)
+    plan.shrunk.push_back({static_cast<int32_t>(random()), random_ids(random, 2)});
   plan.finished = random_ids(random, 3);
   plan.preempted = random_ids(random, 2);
   plan.fresh_blocks = random_lists(random);
@@ -83,9 +85,9 @@ TEST_CASE("a plan comes back from its bytes as it was") {
 
 TEST_CASE("the first byte is the format's version and another one is refused by number") {
   std::vector<std::byte> bytes = serialize(StepPlan{});
-  CHECK(bytes.front() == std::byte{2});
-  bytes.front() = std::byte{3};
-  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("version at byte 1 is 3; this program knows 2"),
+  CHECK(bytes.front() == std::byte{3});
+  bytes.front() = std::byte{4};
+  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("version at byte 1 is 4; this program knows 3"),
                        Error);
 }
 
@@ -103,8 +105,8 @@ TEST_CASE("every truncation and every added byte is refused") {
 
 TEST_CASE("a count larger than the bytes is refused before memory is taken for it") {
   std::vector<std::byte> bytes = serialize(StepPlan{});
-  for (int i = 0; i < 4; ++i) bytes[10 + static_cast<size_t>(i)] = std::byte{0xff};  // number of finished slots
-  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("finished at byte 14 counts 4294967295 items"),
+  for (int i = 0; i < 4; ++i) bytes[10 + static_cast<size_t>(i)] = std::byte{0xff};  // number of shrunk slots
+  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("shrunk at byte 14 counts 4294967295 items"),
                        Error);
 }
 

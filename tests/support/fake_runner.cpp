@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <utility>
 
+#include "engine/block_tables.h"
+
 namespace tokenmill::test {
 namespace {
 
@@ -20,10 +22,6 @@ void require(bool condition, fmt::format_string<Args...> format, Args&&... args)
 uint64_t fold(uint64_t hash, uint64_t value) {
   hash = (hash ^ value) * 0xff51afd7ed558ccdu;
   return hash ^ (hash >> 32);
-}
-
-int64_t first_shown(const KvSpec& spec, int64_t position) {
-  return spec.kind == KvSpec::Kind::kFull ? 0 : std::max<int64_t>(0, position + 1 - spec.window);
 }
 
 uint64_t hash_of(uint64_t hash, const std::vector<std::vector<int32_t>>& shown) {
@@ -40,7 +38,7 @@ std::vector<std::vector<int32_t>> shown_by(const std::vector<KvSpec>& groups, st
   std::vector<std::vector<int32_t>> shown;
   const auto position = static_cast<int64_t>(token_ids.size()) - 1;
   for (const KvSpec& spec : groups)
-    shown.emplace_back(token_ids.begin() + first_shown(spec, position), token_ids.end());
+    shown.emplace_back(token_ids.begin() + spec.first_visible(position), token_ids.end());
   return shown;
 }
 
@@ -98,13 +96,20 @@ Ticket FakeRunner::launch(const StepPlan& plan) {
           plan.num_logits_rows());
   require(plan.num_scored() <= limits_.max_scored_rows, "step {} scores {} positions", plan.step_id, plan.num_scored());
   last_launched_step_ = plan.step_id;
+  copied_.clear();
   apply(plan);
   StepResult result;
   result.step_id = plan.step_id;
   std::set<int32_t> seen;
   for (const ScheduledSlot& scheduled : plan.scheduled) {
     require(seen.insert(scheduled.slot).second, "slot {} is scheduled twice in step {}", scheduled.slot, plan.step_id);
-    compute(scheduled, plan, result);
+    store(scheduled, plan);  // all of a layer's KV is stored before its attention runs
+  }
+  for (const ScheduledSlot& scheduled : plan.scheduled) {
+    if (scheduled.logits_rows.empty() && scheduled.num_scored == 0) continue;
+    StepResult::Slot& out = result.slots.emplace_back(StepResult::Slot{scheduled.slot, {}});
+    score(scheduled, out);
+    sample(scheduled, plan.step_id, out);
   }
   in_flight_.emplace_back(next_ticket_, std::move(result));
   ++num_steps_;
@@ -125,17 +130,24 @@ FakeRunner::Slot& FakeRunner::slot_at(int32_t slot) {
 }
 
 void FakeRunner::apply(const StepPlan& plan) {
+  for (const ShrunkSlot& shrunk : plan.shrunk) shrink(shrunk);
   for (const int32_t slot : plan.finished) release(slot);
   for (const int32_t slot : plan.preempted) release(slot);
   require(plan.fresh_blocks.size() == blocks_.size(), "fresh blocks of {} groups", plan.fresh_blocks.size());
   for (size_t g = 0; g < blocks_.size(); ++g) {
     for (const int32_t id : plan.fresh_blocks[g]) {
       Block& block = blocks_[g].at(static_cast<size_t>(id));
-      require(block.used_before && block.owner == -1, "fresh block {} is not a recycled one", id);
+      require(block.used_before && block.num_tables == 0, "fresh block {} is not a recycled one", id);
+      require(block.last_step <= last_collected_step_, "block {} is handed out while step {} is in flight", id,
+              block.last_step);
       std::fill(block.token_ids.begin(), block.token_ids.end(), kPoison);
     }
   }
-  require(plan.copies.empty(), "copies without shared blocks");
+  for (const GroupCopies& copies : plan.copies) copy(copies);
+  // Before the new slots: those may share what a running one computes in this very step.
+  for (const GrownSlot& grown : plan.grown) {
+    hand_out(slot_at(grown.slot), grown.slot, grown.block_ids, plan, /*may_share=*/false);
+  }
   for (const NewSlot& fresh : plan.new_slots) {
     Slot& slot = slot_at(fresh.slot);
     require(!slot.used, "slot {} is taken", fresh.slot);
@@ -144,46 +156,74 @@ void FakeRunner::apply(const StepPlan& plan) {
     slot.sampling = fresh.sampling;
     slot.num_prompt_tokens = fresh.num_prompt_tokens;
     slot.blocks.resize(blocks_.size());
-    hand_out(slot, fresh.slot, fresh.block_ids, plan);
+    hand_out(slot, fresh.slot, fresh.block_ids, plan, /*may_share=*/true);
   }
-  for (const GrownSlot& grown : plan.grown) hand_out(slot_at(grown.slot), grown.slot, grown.block_ids, plan);
+}
+
+void FakeRunner::shrink(const ShrunkSlot& shrunk) {
+  Slot& slot = slot_at(shrunk.slot);
+  require(slot.used && shrunk.first.size() == blocks_.size(), "slot {} shrinks in {} groups", shrunk.slot,
+          shrunk.first.size());
+  for (size_t g = 0; g < blocks_.size(); ++g) {
+    for (size_t i = 0; i < static_cast<size_t>(shrunk.first[g]); ++i) {
+      int32_t& id = slot.blocks[g].at(i);
+      if (id != kNullBlock) --blocks_[g][static_cast<size_t>(id)].num_tables;
+      id = kNullBlock;
+    }
+  }
+}
+
+void FakeRunner::copy(const GroupCopies& copies) {
+  const auto g = static_cast<size_t>(copies.group);
+  for (const BlockCopy& pair : copies.copies) {
+    Block& source = blocks_.at(g).at(static_cast<size_t>(pair.source));
+    Block& destination = blocks_[g].at(static_cast<size_t>(pair.destination));
+    require(source.used_before && destination.num_tables == 0 && pair.source != pair.destination,
+            "block {} is copied to {}", pair.source, pair.destination);
+    destination.token_ids = source.token_ids;
+    copied_.insert({g, pair.destination});
+    source.last_step = last_launched_step_;
+  }
 }
 
 void FakeRunner::release(int32_t slot_id) {
   Slot& slot = slot_at(slot_id);
   require(slot.used, "slot {} is released and is not in use", slot_id);
   for (size_t g = 0; g < blocks_.size(); ++g) {
-    for (const int32_t id : slot.blocks[g]) blocks_[g][static_cast<size_t>(id)].owner = -1;
+    for (const int32_t id : slot.blocks[g]) {
+      if (id != kNullBlock) --blocks_[g][static_cast<size_t>(id)].num_tables;
+    }
   }
   slot = {};
 }
 
 void FakeRunner::hand_out(Slot& slot, int32_t slot_id, const std::vector<std::vector<int32_t>>& block_ids,
-                          const StepPlan& plan) {
+                          const StepPlan& plan, bool may_share) {
   require(slot.used, "slot {} grows and is not in use", slot_id);
   require(block_ids.size() == blocks_.size(), "slot {} gets blocks of {} groups", slot_id, block_ids.size());
   for (size_t g = 0; g < blocks_.size(); ++g) {
     for (const int32_t id : block_ids[g]) {
+      slot.blocks[g].push_back(id);
+      if (id == kNullBlock && may_share) continue;
       require(id >= 0 && id < limits_.num_blocks[g], "block {} of {} in group {}", id, limits_.num_blocks[g], g);
       Block& block = blocks_[g][static_cast<size_t>(id)];
-      require(block.owner == -1, "block {} of group {} goes to slot {} and belongs to {}", id, g, slot_id, block.owner);
-      require(block.last_step <= last_collected_step_, "block {} is reused while step {} is in flight", id,
-              block.last_step);
       const std::vector<int32_t>& fresh = plan.fresh_blocks[g];
-      require(block.used_before == (std::count(fresh.begin(), fresh.end(), id) == 1),
-              "block {} of group {} is recycled: {}, in fresh_blocks: {} times", id, g, block.used_before,
-              std::count(fresh.begin(), fresh.end(), id));
-      block.owner = slot_id;
+      const auto times_fresh = std::count(fresh.begin(), fresh.end(), id);
+      const bool is_new = !block.used_before || times_fresh == 1 || copied_.count({g, id}) == 1;
+      require(times_fresh <= 1 && (is_new || may_share), "block {} of group {} is recycled, in fresh_blocks: {} times",
+              id, g, times_fresh);
+      require(may_share || block.num_tables == 0, "block {} of group {} goes to slot {} and is in use", id, g, slot_id);
       block.used_before = true;
-      slot.blocks[g].push_back(id);
+      ++block.num_tables;
     }
   }
 }
 
-void FakeRunner::compute(const ScheduledSlot& scheduled, const StepPlan& plan, StepResult& result) {
+void FakeRunner::store(const ScheduledSlot& scheduled, const StepPlan& plan) {
   Slot& slot = slot_at(scheduled.slot);
   require(slot.used && scheduled.num_tokens > 0, "slot {}: {} tokens", scheduled.slot, scheduled.num_tokens);
-  require(scheduled.start == slot.num_computed || (allow_rewinds_ && scheduled.start < slot.num_computed),
+  const bool enters = std::exchange(slot.has_entered, true) == false;  // what is before its start was found computed
+  require(enters || scheduled.start == slot.num_computed || (allow_rewinds_ && scheduled.start < slot.num_computed),
           "slot {} starts at {} and has computed {}", scheduled.slot, scheduled.start, slot.num_computed);
   const int64_t end = scheduled.start + scheduled.num_tokens;
   require(end <= limits_.max_model_len && end <= static_cast<int64_t>(slot.tokens.size()),
@@ -197,21 +237,25 @@ void FakeRunner::compute(const ScheduledSlot& scheduled, const StepPlan& plan, S
     const int64_t block_size = limits_.kv_groups[g].block_size;
     require(static_cast<int64_t>(slot.blocks[g].size()) * block_size >= end, "slot {}: {} blocks for {} positions",
             scheduled.slot, slot.blocks[g].size(), end);
-    for (const int32_t id : slot.blocks[g]) blocks_[g][static_cast<size_t>(id)].last_step = plan.step_id;
+    for (const int32_t id : slot.blocks[g]) {
+      if (id != kNullBlock) blocks_[g][static_cast<size_t>(id)].last_step = plan.step_id;
+    }
     for (int64_t p = scheduled.start; p < end; ++p) {
       const Token& token = slot.tokens[static_cast<size_t>(p)];
       require(scheduled.source == TokenSource::kLastSampled || token.sampled_in <= last_collected_step_,
               "slot {}: the literal token {} comes out of step {}, not collected yet", scheduled.slot, p,
               token.sampled_in);
-      Block& block = blocks_[g][static_cast<size_t>(slot.blocks[g][static_cast<size_t>(p / block_size)])];
-      block.token_ids[static_cast<size_t>(p % block_size)] = token.id;
+      const int32_t id = slot.blocks[g][static_cast<size_t>(p / block_size)];
+      require(id != kNullBlock, "slot {} writes position {} into a block it has left", scheduled.slot, p);
+      Block& block = blocks_[g][static_cast<size_t>(id)];
+      int32_t& stored = block.token_ids[static_cast<size_t>(p % block_size)];
+      require(block.num_tables == 1 || stored == kPoison,
+              "slot {} writes position {} over block {} of group {}, which {} tables hold", scheduled.slot, p, id, g,
+              block.num_tables);
+      stored = token.id;
     }
   }
   slot.num_computed = end;
-  if (scheduled.logits_rows.empty() && scheduled.num_scored == 0) return;
-  StepResult::Slot& out = result.slots.emplace_back(StepResult::Slot{scheduled.slot, {}});
-  score(scheduled, out);
-  sample(scheduled, plan.step_id, out);
 }
 
 void FakeRunner::score(const ScheduledSlot& scheduled, StepResult::Slot& out) {
@@ -249,9 +293,14 @@ std::vector<std::vector<int32_t>> FakeRunner::shown(const Slot& slot, int64_t po
   std::vector<std::vector<int32_t>> shown(blocks_.size());
   for (size_t g = 0; g < blocks_.size(); ++g) {
     const KvSpec& spec = limits_.kv_groups[g];
-    for (int64_t p = first_shown(spec, position); p <= position; ++p) {
+    for (int64_t p = spec.first_visible(position); p <= position; ++p) {
       const int32_t id = slot.blocks[g][static_cast<size_t>(p / spec.block_size)];
-      shown[g].push_back(blocks_[g][static_cast<size_t>(id)].token_ids[static_cast<size_t>(p % spec.block_size)]);
+      require(id != kNullBlock, "position {} sees position {}, whose block is gone", position, p);
+      const int32_t token = blocks_[g][static_cast<size_t>(id)].token_ids[static_cast<size_t>(p % spec.block_size)];
+      require(token == slot.tokens[static_cast<size_t>(p)].id,
+              "block {} of group {} holds token {} where position {} of the sequence has {}", id, g, token, p,
+              slot.tokens[static_cast<size_t>(p)].id);
+      shown[g].push_back(token);
     }
   }
   return shown;

@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
 #include <deque>
+#include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine/runner.h"
@@ -28,9 +30,10 @@ struct FakeModel {
 
 /// A Runner over FakeModel. It keeps its own paged store of token ids, writes through the block tables that the plans
 /// build and reads back through them, and throws std::logic_error on a plan that breaks a rule: limits, slots,
-/// positions that are not contiguous, literal tokens that nobody has collected, blocks out of range, of two owners,
-/// reused while a step in flight may read them, or reused without standing in fresh_blocks, positions scored twice or
-/// out of order.
+/// positions that are not contiguous, literal tokens that nobody has collected, blocks out of range, handed out while a
+/// table holds them or a step in flight may read them, handed out again without standing in fresh_blocks, shared or
+/// copied without holding the tokens in front of the sequence, or overwritten while another table holds them, positions
+/// scored twice or out of order.
 class FakeRunner : public Runner {
  public:
   /// limits.kv_groups and vocab_size must be the model's. allow_rewinds: a slot may go back to an earlier position.
@@ -56,11 +59,12 @@ class FakeRunner : public Runner {
     SlotSampling sampling;
     int64_t num_prompt_tokens = 0;
     int64_t num_computed = 0;
-    int64_t scored_end = 0;  ///< prompt positions before it have been scored or never will be
+    bool has_entered = false;  ///< its first scheduled position has been seen
+    int64_t scored_end = 0;    ///< prompt positions before it have been scored or never will be
     int64_t last_sampled_position = -1;
   };
   struct Block {
-    int32_t owner = -1;  ///< slot
+    int32_t num_tables = 0;  ///< slots that hold it
     bool used_before = false;
     uint64_t last_step = 0;  ///< the last step whose scheduled slots had it in their table
     std::vector<int32_t> token_ids;
@@ -68,8 +72,11 @@ class FakeRunner : public Runner {
 
   void apply(const StepPlan& plan);
   void release(int32_t slot);
-  void hand_out(Slot& slot, int32_t slot_id, const std::vector<std::vector<int32_t>>& block_ids, const StepPlan& plan);
-  void compute(const ScheduledSlot& scheduled, const StepPlan& plan, StepResult& result);
+  void shrink(const ShrunkSlot& shrunk);
+  void copy(const GroupCopies& copies);
+  void hand_out(Slot& slot, int32_t slot_id, const std::vector<std::vector<int32_t>>& block_ids, const StepPlan& plan,
+                bool may_share);
+  void store(const ScheduledSlot& scheduled, const StepPlan& plan);
   void sample(const ScheduledSlot& scheduled, uint64_t step_id, StepResult::Slot& out);
   void score(const ScheduledSlot& scheduled, StepResult::Slot& out);
   std::vector<std::vector<int32_t>> shown(const Slot& slot, int64_t position) const;
@@ -79,7 +86,8 @@ class FakeRunner : public Runner {
   RunnerLimits limits_;
   bool allow_rewinds_;
   std::vector<Slot> slots_;
-  std::vector<std::vector<Block>> blocks_;  ///< per group
+  std::vector<std::vector<Block>> blocks_;       ///< per group
+  std::set<std::pair<size_t, int32_t>> copied_;  ///< (group, block): destinations of the current plan's copies
   std::deque<std::pair<Ticket, StepResult>> in_flight_;
   uint64_t last_launched_step_ = 0;
   uint64_t last_collected_step_ = 0;

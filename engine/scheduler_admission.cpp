@@ -1,0 +1,187 @@
+// The way between waiting and running: entering, forking, preemption.
+#include <algorithm>
+
+#include "engine/scheduler.h"
+#include "kernels/core/check.h"
+
+namespace tokenmill {
+
+void Scheduler::add(std::unique_ptr<Sequence> sequence) {
+  std::vector<std::unique_ptr<Sequence>> samples;
+  samples.push_back(std::move(sequence));
+  add(std::move(samples));
+}
+
+void Scheduler::add(std::vector<std::unique_ptr<Sequence>> samples) {
+  TM_ASSERT(!samples.empty());
+  const auto first_sample = samples.size() > 1 ? std::make_shared<Sequence*>(samples.front().get()) : nullptr;
+  for (std::unique_ptr<Sequence>& sample : samples) {
+    TM_ASSERT(sample->status() == SequenceStatus::kWaiting);
+    TM_ASSERT(!refusal(sample->num_prompt_tokens(), sample->max_num_tokens()));
+    sample->blocks_.tables.resize(limits_.kv_groups.size());
+    sample->blocks_.first_kept.assign(limits_.kv_groups.size(), 0);
+    blocks_.follow(sample->blocks_, sample->options_.cache_identity, sample->token_ids_);
+    sample->first_sample_ = first_sample;
+    ++num_waiting_;
+    if (sample != samples.front()) samples.front()->forks_.push_back(std::move(sample));
+  }
+  if (!samples.front()->skips_reading_prefix_cache()) blocks_.announce(samples.front()->blocks_);
+  const int64_t expected_tokens = samples.front()->max_num_tokens();
+  waiting_.push(std::move(samples.front()), expected_tokens);
+}
+
+// Before all others: it has run, or its prompt has.
+void Scheduler::return_to_front(std::unique_ptr<Sequence> sequence) {
+  if (!sequence->skips_reading_prefix_cache()) blocks_.announce(sequence->blocks_);
+  for (; !deferred_.empty(); deferred_.pop_back()) waiting_.push_front(std::move(deferred_.back()));
+  waiting_.push_front(std::move(sequence));
+}
+
+void Scheduler::release_forks_of(Sequence& sequence) {
+  if (sequence.forks_.empty()) return;
+  for (; !sequence.forks_.empty(); sequence.forks_.pop_back()) {
+    if (sequence.forks_.back()->status_ == SequenceStatus::kWaiting) return_to_front(std::move(sequence.forks_.back()));
+  }
+  std::erase(forking_, &sequence);
+}
+
+void Scheduler::release_forks() {
+  for (size_t i = forking_.size(); i > 0; --i) {
+    Sequence& sequence = *forking_[i - 1];
+    if (sequence.prompt_step_ > 0) release_forks_of(sequence);
+  }
+}
+
+void Scheduler::preempt(size_t index) {
+  std::unique_ptr<Sequence> sequence = std::move(running_[index]);
+  running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
+  free_slots_.push_back(sequence->slot_);
+  preempted_slots_.push_back(sequence->slot_);
+  blocks_.release(sequence->blocks_, sequence->last_step_);
+  std::erase(forking_, sequence.get());
+  sequence->status_ = SequenceStatus::kWaiting;
+  sequence->slot_ = -1;
+  sequence->num_pending_tokens_ = 0;
+  sequence->num_computed_tokens_ = 0;
+  sequence->num_scores_planned_ = sequence->num_scores_collected_;
+  sequence->last_sampled_position_ = -1;
+  sequence->prompt_step_ = 0;
+  ++sequence->epoch_;
+  ++sequence->num_preemptions_;
+  ++stats_.num_preemptions;
+  --num_running_;
+  ++num_waiting_;
+  return_to_front(std::move(sequence));
+}
+
+void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
+  if (num_waiting_ == 0 || free_slots_.empty() || budget.tokens == 0) return;
+  admission_.begin(blocks_, running_);
+  for (size_t i = 0; i < deferred_.size();) {
+    const bool is_waiting = deferred_[i]->status_ == SequenceStatus::kWaiting;
+    const Verdict verdict = is_waiting ? admit(*deferred_[i], plan, budget) : Verdict::kAdmitted;
+    if (verdict == Verdict::kBlocked) return;
+    if (verdict == Verdict::kWaitsForPrefix) {
+      ++i;
+      continue;
+    }
+    if (is_waiting) {
+      running_.push_back(std::move(deferred_[i]));
+    } else {
+      discard(std::move(deferred_[i]));
+    }
+    deferred_.erase(deferred_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+  while (!waiting_.empty()) {
+    if (waiting_.front().status_ == SequenceStatus::kFinished) {
+      discard(waiting_.pop());
+      continue;
+    }
+    const Verdict verdict = admit(waiting_.front(), plan, budget);
+    if (verdict == Verdict::kAdmitted) {
+      running_.push_back(waiting_.pop());
+    } else if (verdict == Verdict::kWaitsForPrefix && static_cast<int64_t>(deferred_.size()) < limits_.max_num_seqs) {
+      deferred_.push_back(waiting_.pop());
+    } else {
+      return;
+    }
+  }
+}
+
+Scheduler::Verdict Scheduler::admit(Sequence& sequence, StepPlan& plan, Budget& budget) {
+  if (free_slots_.empty() || budget.tokens == 0) return Verdict::kBlocked;
+  // Where the copy of a last block has no room, the block is computed again.
+  for (const bool may_copy : {true, false}) {
+    const PrefixHit hit = find_hit(sequence, may_copy);
+    if (!sequence.skips_reading_prefix_cache() && blocks_.is_being_computed(sequence.blocks_, hit.num_tokens)) {
+      return Verdict::kWaitsForPrefix;
+    }
+    const std::optional<int64_t> num_tokens = num_tokens_to_admit(sequence, hit, budget);
+    if (!num_tokens) continue;
+    enter(sequence, hit, *num_tokens, plan, budget);
+    return Verdict::kAdmitted;
+  }
+  return Verdict::kBlocked;
+}
+
+// The longest part of its tokens that need not be computed: from the request's first sample, else from the cache.
+PrefixHit Scheduler::find_hit(const Sequence& sequence, bool may_copy) const {
+  const Sequence* first = sequence.first_sample_ != nullptr ? *sequence.first_sample_ : nullptr;
+  const bool can_fork = first != nullptr && first != &sequence && first->status_ == SequenceStatus::kRunning &&
+                        first->prompt_step_ > 0 && first->prompt_step_ < next_step_id_;
+  if (can_fork) {
+    PrefixHit hit = blocks_.fork_hit(first->blocks_, blocks_.longest_hit(sequence.num_prompt_tokens_, may_copy));
+    if (hit.num_tokens > 0) return hit;
+  }
+  if (sequence.skips_reading_prefix_cache()) return blocks_.no_hit();
+  return blocks_.find_hit(sequence.blocks_, sequence.num_known_tokens(), next_step_id_, may_copy);
+}
+
+// How many tokens the sequence computes in this step if it enters with the hit; nothing when it cannot enter.
+std::optional<int64_t> Scheduler::num_tokens_to_admit(const Sequence& sequence, const PrefixHit& hit,
+                                                      const Budget& budget) const {
+  const int64_t wanted = sequence.num_schedulable_tokens_from(hit.num_tokens);
+  int64_t num_tokens = num_tokens_within(sequence, hit.num_tokens, budget);
+  if (num_running_ == 0) {
+    num_tokens = std::min(num_tokens, blocks_.num_tokens_that_fit(hit));  // alone it goes on with what there is
+  } else if (!admission_.fits(blocks_, sequence, hit)) {
+    return std::nullopt;
+  }
+  if (num_tokens <= 0) return std::nullopt;
+  // After a preemption a prompt and what was generated may be longer than any step.
+  const bool whole =
+      !options_.enable_chunked_prefill && sequence.num_generated_tokens() == 0 && !sequence.is_prompt_scored();
+  if (whole && num_tokens < wanted) return std::nullopt;
+  if (wanted - num_tokens > 1 && num_partial_ >= options_.max_num_partial_prefills) return std::nullopt;
+  return num_tokens;
+}
+
+void Scheduler::enter(Sequence& sequence, const PrefixHit& hit, int64_t num_tokens, StepPlan& plan, Budget& budget) {
+  blocks_.withdraw(sequence.blocks_);
+  sequence.status_ = SequenceStatus::kRunning;
+  sequence.slot_ = free_slots_.back();
+  free_slots_.pop_back();
+  blocks_.take_hit(sequence.blocks_, hit, next_step_id_, plan.copies, plan.fresh_blocks);
+  sequence.num_computed_tokens_ = hit.num_tokens;
+  const bool looks_up = sequence.options_.sample_index == 0 && !sequence.skips_reading_prefix_cache();
+  if (options_.enable_prefix_caching && looks_up && sequence.num_preemptions_ == 0) {
+    sequence.num_cached_tokens_ = hit.num_tokens;
+    stats_.num_queried_tokens += sequence.num_prompt_tokens_;
+    stats_.num_hit_tokens += hit.num_tokens;
+  }
+  NewSlot& slot = plan.new_slots.emplace_back();
+  slot.slot = sequence.slot_;
+  slot.token_ids = sequence.token_ids_;
+  slot.num_prompt_tokens = sequence.num_prompt_tokens_;
+  slot.sampling = sequence.sampling_;
+  slot.block_ids = sequence.blocks_.tables;
+  schedule_tokens(sequence, num_tokens, slot.block_ids, plan, budget);
+  if (sequence.num_schedulable_tokens() > 1) ++num_partial_;
+  if (!sequence.forks_.empty()) forking_.push_back(&sequence);
+  admission_.admitted(blocks_, sequence);
+  admitted_.push_back(&sequence);
+  ++num_running_;
+  --num_waiting_;
+}
+
+}  // namespace tokenmill
