@@ -1,5 +1,6 @@
-// Random jobs through the scheduler alone, with rewinds at random moments: the mechanism of speculation and of samples
-// that are taken back. A sequence's tokens must be those of one-at-a-time execution whatever is taken back and when.
+// Random jobs through the scheduler alone, with rewinds and ends at random moments: the mechanism of speculation and of
+// samples that are taken back. A sequence's tokens must be those of one-at-a-time execution whatever is taken back,
+// shared or preempted, and every count must equal a recount after every step.
 #include <doctest/doctest.h>
 
 #include <algorithm>
@@ -23,28 +24,42 @@ class RewindingJob {
         limits_(make_limits()),
         model_{limits_.kv_groups, limits_.vocab_size, seed, 0},
         runner_(model_, limits_, /*allow_rewinds=*/true),
-        scheduler_(limits_, {.enable_chunked_prefill = random_() % 3 != 0}) {}
+        scheduler_(limits_, make_options()) {
+    for (int64_t i = between(1, 3); i > 0; --i) openings_.push_back(random_ids(between(1, 20)));
+  }
 
   void run() {
-    add_sequences();
-    for (int step = 0; !scheduler_idle(); ++step) {
+    int64_t requests_left = between(1, 8);
+    for (int step = 0; requests_left > 0 || !scheduler_idle(); ++step) {
       REQUIRE(step < 5000);
+      for (; requests_left > 0 && (scheduler_idle() || random_() % 2 == 0); --requests_left) add_request();
       while (static_cast<int>(tickets_.size()) < limits_.max_steps_in_flight && scheduler_.schedule(plan_)) {
         tickets_.push_back(runner_.launch(plan_));
       }
+      if (scheduler_idle()) continue;  // nothing but refused requests so far
       REQUIRE(!tickets_.empty());
       const StepResult result = runner_.collect(tickets_.front());
       tickets_.pop_front();
       for (const SequenceUpdate& update : scheduler_.update(result)) react(*update.sequence);
+      scheduler_.audit();
     }
-    REQUIRE(finished_ == expected_.size());
+    REQUIRE(finished_ == num_sequences_);
     REQUIRE(scheduler_.blocks().num_used_blocks() == 0);
+    num_preemptions_ = scheduler_.stats().num_preemptions;
+    num_hit_tokens_ = scheduler_.stats().num_hit_tokens;
   }
   int64_t num_rewinds() const { return num_rewinds_; }
+  int64_t num_preemptions() const { return num_preemptions_; }
+  int64_t num_hit_tokens() const { return num_hit_tokens_; }
 
  private:
   int64_t between(int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random_() % static_cast<uint64_t>(high - low + 1));
+  }
+  Ids random_ids(int64_t count) {
+    Ids ids;
+    for (; count > 0; --count) ids.push_back(static_cast<int32_t>(between(0, limits_.vocab_size - 1)));
+    return ids;
   }
 
   RunnerLimits make_limits() {
@@ -53,30 +68,65 @@ class RewindingJob {
     limits.max_num_seqs = between(1, 8);
     limits.max_num_batched_tokens = between(1, 32);
     limits.max_logits_rows = limits.max_num_seqs;
-    limits.vocab_size = 1000;
+    limits.vocab_size = random_() % 2 == 0 ? 3 : 1000;
     limits.max_steps_in_flight = static_cast<int>(between(1, 3));
-    for (int64_t g = between(1, 2); g > 0; --g) {
-      const int64_t block_size = between(1, 5);
-      limits.kv_groups.push_back({.block_size = block_size});
-      limits.num_blocks.push_back((40 / block_size + 1) * between(1, 3));
+    const int64_t common_block_size = between(1, 5);
+    for (int64_t g = between(1, 3); g > 0; --g) {
+      KvSpec spec{.block_size = random_() % 2 == 0 ? common_block_size : between(1, 5)};
+      if (random_() % 3 == 0) {
+        spec.kind = KvSpec::Kind::kSlidingWindow;
+        spec.window = between(1, 9);
+      } else if (random_() % 4 == 0) {
+        spec.kind = KvSpec::Kind::kMla;
+      }
+      limits.kv_groups.push_back(spec);
+      limits.num_blocks.push_back(random_() % 2 == 0 ? 39 / spec.block_size + 1
+                                                     : (39 / spec.block_size + 1) * between(1, 3));
     }
     return limits;
   }
 
-  void add_sequences() {
-    for (int64_t handle = between(1, 8); handle > 0; --handle) {
-      Ids tokens;
-      for (int64_t i = between(1, 20); i > 0; --i) tokens.push_back(static_cast<int32_t>(between(0, 999)));
-      const int64_t max_num_tokens = static_cast<int64_t>(tokens.size()) + between(1, 20);
-      if (scheduler_.refusal(static_cast<int64_t>(tokens.size()), max_num_tokens)) continue;
-      scheduler_.add(std::make_unique<Sequence>(handle, tokens, max_num_tokens, SlotSampling{.key = 3}));
-      while (static_cast<int64_t>(tokens.size()) < max_num_tokens) tokens.push_back(model_.next(tokens, 3).token_id);
-      expected_[handle] = tokens;
+  SchedulerOptions make_options() {
+    return {.enable_chunked_prefill = random_() % 3 != 0,
+            .enable_prefix_caching = random_() % 4 != 0,
+            .long_prefill_token_threshold = random_() % 3 == 0 ? between(1, 8) : 0,
+            .max_num_partial_prefills = between(1, 3),
+            .first_length_guess = between(0, 20),
+            .watermark = random_() % 2 == 0 ? 0.0 : 0.1};
+  }
+
+  void add_request() {
+    Ids tokens = random_() % 3 == 0
+                     ? Ids{}
+                     : openings_[static_cast<size_t>(between(0, static_cast<int64_t>(openings_.size()) - 1))];
+    if (tokens.empty() || random_() % 2 == 0) {
+      const Ids more = random_ids(between(1, 6));
+      tokens.insert(tokens.end(), more.begin(), more.end());
     }
+    const auto num_prompt_tokens = static_cast<int64_t>(tokens.size());
+    const int64_t max_num_tokens = std::min(limits_.max_model_len, num_prompt_tokens + between(1, 20));
+    if (scheduler_.refusal(num_prompt_tokens, max_num_tokens)) return;
+    const std::string salt = random_() % 4 == 0 ? "salt" : "";
+    const int64_t handle = num_requests_++;
+    std::vector<std::unique_ptr<Sequence>> samples;
+    for (int64_t i = random_() % 3 == 0 ? between(2, 4) : 1; i > 0; --i) {
+      const auto index = static_cast<int>(samples.size());
+      const SlotSampling sampling{.key = static_cast<uint64_t>(index)};
+      samples.push_back(std::make_unique<Sequence>(handle, tokens, max_num_tokens, sampling, nullptr,
+                                                   SequenceOptions{index, {.cache_salt = salt}}));
+      Ids& expected = expected_[{handle, index}] = tokens;
+      while (static_cast<int64_t>(expected.size()) < max_num_tokens) {
+        expected.push_back(model_.next(expected, sampling.key).token_id);
+      }
+      live_[{handle, index}] = samples.back().get();
+      ++num_sequences_;
+    }
+    scheduler_.add(std::move(samples));
   }
 
   void react(Sequence& sequence) {
-    const Ids& expected = expected_.at(sequence.handle());
+    if (sequence.status() != SequenceStatus::kRunning) return;  // ended, or preempted by a rewind, in this very loop
+    const Ids& expected = expected_.at({sequence.handle(), sequence.sample_index()});
     const Ids& got = sequence.token_ids();
     REQUIRE(got.size() <= expected.size());
     REQUIRE(std::equal(got.begin(), got.end(), expected.begin()));
@@ -85,9 +135,16 @@ class RewindingJob {
       scheduler_.rewind(sequence, between(complete, std::min<int64_t>(4, sequence.num_generated_tokens())));
       ++num_rewinds_;
     } else if (got.size() == expected.size() || random_() % 30 == 0) {
-      scheduler_.finish(sequence);
-      ++finished_;
+      end(sequence);
+    } else if (random_() % 60 == 0) {
+      end(*live_.begin()->second);  // whatever it is doing
     }
+  }
+
+  void end(Sequence& sequence) {
+    live_.erase({sequence.handle(), sequence.sample_index()});
+    scheduler_.finish(sequence, /*keep_cached=*/random_() % 3 != 0);
+    ++finished_;
   }
 
   bool scheduler_idle() const {
@@ -101,20 +158,27 @@ class RewindingJob {
   Scheduler scheduler_;
   StepPlan plan_;
   std::deque<Ticket> tickets_;
-  std::map<int64_t, Ids> expected_;
-  size_t finished_ = 0;
-  int64_t num_rewinds_ = 0;
+  std::vector<Ids> openings_;
+  std::map<std::pair<int64_t, int>, Ids> expected_;
+  std::map<std::pair<int64_t, int>, Sequence*> live_;
+  int64_t num_requests_ = 0, num_sequences_ = 0, finished_ = 0;
+  int64_t num_rewinds_ = 0, num_preemptions_ = 0, num_hit_tokens_ = 0;
 };
 
-TEST_CASE("tokens taken back at random moments come out the same again") {
-  int64_t num_rewinds = 0;
-  for (uint64_t seed = 0; seed < 3000; ++seed) {
+TEST_CASE("tokens taken back, shared and computed again at random moments come out the same") {
+  int64_t num_rewinds = 0, num_preemptions = 0, num_hit_tokens = 0;
+  for (uint64_t seed = 0; seed < 4000; ++seed) {
     CAPTURE(seed);
     RewindingJob job(seed);
     job.run();
     num_rewinds += job.num_rewinds();
+    num_preemptions += job.num_preemptions();
+    num_hit_tokens += job.num_hit_tokens();
   }
+  MESSAGE("rewinds " << num_rewinds << ", preemptions " << num_preemptions << ", tokens hit " << num_hit_tokens);
   CHECK(num_rewinds > 10000);
+  CHECK(num_preemptions > 2000);
+  CHECK(num_hit_tokens > 10000);
 }
 
 /// Answers every plan at once with token 7.

@@ -2,74 +2,21 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+
 #include "kernels/core/error.h"
-#include "tests/support/fake_runner.h"
+#include "tests/engine/scheduler_bench.h"
 
 namespace tokenmill {
 namespace {
 
 using Ids = std::vector<int32_t>;
 
-RunnerLimits small_limits() {
-  RunnerLimits limits;
-  limits.kv_groups = {{.block_size = 16}};
-  limits.num_blocks = {64};
-  limits.max_num_seqs = 4;
-  limits.max_num_batched_tokens = 32;
-  limits.max_logits_rows = 4;
-  limits.max_model_len = 256;
-  limits.vocab_size = 1000;
-  return limits;
-}
-
-/// A scheduler on a fake runner, stepped by hand.
-struct Bench {
-  explicit Bench(const RunnerLimits& limits, const SchedulerOptions& options = {}, bool allow_rewinds = false)
-      : model{limits.kv_groups, limits.vocab_size, 5, 0},
-        runner(model, limits, allow_rewinds),
-        scheduler(runner.limits(), options) {}
-
-  void add(int64_t handle, int64_t num_prompt_tokens, int64_t max_new_tokens) {
-    Ids prompt;
-    for (int64_t i = 0; i < num_prompt_tokens; ++i) prompt.push_back(static_cast<int32_t>((handle * 31 + i) % 1000));
-    scheduler.add(std::make_unique<Sequence>(handle, prompt, num_prompt_tokens + max_new_tokens, SlotSampling{}));
-  }
-  bool launch() {
-    if (!scheduler.schedule(plan)) return false;
-    tickets.push_back(runner.launch(plan));
-    return true;
-  }
-  std::vector<Sequence*> collect() {
-    result = runner.collect(tickets.front());
-    tickets.erase(tickets.begin());
-    std::vector<Sequence*> updated;
-    for (const SequenceUpdate& update : scheduler.update(result)) updated.push_back(update.sequence);
-    return updated;
-  }
-  std::vector<Sequence*> step() {
-    REQUIRE(launch());
-    return collect();
-  }
-  /// "slot:start+num_tokens", with '*' when logits are wanted and '~' when the token is the last sampled one.
-  std::string scheduled() const {
-    std::string text;
-    for (const ScheduledSlot& s : plan.scheduled) {
-      text += fmt::format("{}{}:{}+{}{}{}", text.empty() ? "" : " ", s.slot, s.start, s.num_tokens,
-                          s.source == TokenSource::kLastSampled ? "~" : "", s.logits_rows.empty() ? "" : "*");
-    }
-    return text;
-  }
-
-  test::FakeModel model;
-  test::FakeRunner runner;
-  Scheduler scheduler;
-  StepPlan plan;
-  StepResult result;
-  std::vector<Ticket> tickets;
-};
+using test::SchedulerBench;
+using test::small_limits;
 
 TEST_CASE("waiting sequences enter in order of arrival and share one step's tokens") {
-  Bench bench(small_limits());
+  SchedulerBench bench(small_limits());
   for (int64_t handle = 0; handle < 3; ++handle) bench.add(handle, 12, 4);
   const std::vector<Sequence*> first = bench.step();
   CHECK(bench.scheduled() == "0:0+12* 1:0+12* 2:0+8");
@@ -84,7 +31,7 @@ TEST_CASE("waiting sequences enter in order of arrival and share one step's toke
 }
 
 TEST_CASE("a prompt longer than the budget is computed in chunks, the last with logits") {
-  Bench bench(small_limits());
+  SchedulerBench bench(small_limits());
   bench.add(0, 70, 2);
   bench.add(1, 4, 2);
   CHECK(bench.step().empty());
@@ -96,7 +43,7 @@ TEST_CASE("a prompt longer than the budget is computed in chunks, the last with 
 }
 
 TEST_CASE("without chunked prefill a prompt waits until the step has room for all of it") {
-  Bench bench(small_limits(), {.enable_chunked_prefill = false});
+  SchedulerBench bench(small_limits(), {.enable_chunked_prefill = false});
   bench.add(0, 20, 2);
   bench.add(1, 20, 1);
   bench.add(2, 4, 1);
@@ -109,7 +56,7 @@ TEST_CASE("without chunked prefill a prompt waits until the step has room for al
 TEST_CASE("no step has more logits rows than the runner offers") {
   RunnerLimits limits = small_limits();
   limits.max_logits_rows = 2;
-  Bench bench(limits);
+  SchedulerBench bench(limits);
   for (int64_t handle = 0; handle < 3; ++handle) bench.add(handle, 3, 4);
   bench.step();
   CHECK(bench.scheduled() == "0:0+3* 1:0+3* 2:0+2");
@@ -120,7 +67,7 @@ TEST_CASE("no step has more logits rows than the runner offers") {
 TEST_CASE("a token that has not come back yet is scheduled as the last sampled one") {
   RunnerLimits limits = small_limits();
   limits.max_steps_in_flight = 3;
-  Bench bench(limits);
+  SchedulerBench bench(limits);
   bench.add(0, 5, 4);
   CHECK(bench.launch());
   CHECK(bench.launch());
@@ -142,7 +89,7 @@ TEST_CASE("a token that has not come back yet is scheduled as the last sampled o
 TEST_CASE("tables grow when a position needs a block, and recycled blocks are announced") {
   RunnerLimits limits = small_limits();
   limits.num_blocks = {3};
-  Bench bench(limits, {.enable_prefix_caching = false});
+  SchedulerBench bench(limits, {.enable_prefix_caching = false});
   bench.add(0, 15, 6);
   bench.add(1, 17, 2);
   Sequence* sequence = bench.step().at(0);
@@ -165,7 +112,7 @@ TEST_CASE("blocks of a finished sequence are free only when the last step that u
   RunnerLimits limits = small_limits();
   limits.max_steps_in_flight = 2;
   limits.num_blocks = {1};
-  Bench bench(limits);
+  SchedulerBench bench(limits);
   bench.add(0, 3, 8);
   bench.add(1, 3, 8);
   CHECK(bench.launch());
@@ -184,7 +131,7 @@ TEST_CASE("blocks of a finished sequence are free only when the last step that u
 TEST_CASE("a waiting sequence does not overtake one that waits for blocks") {
   RunnerLimits limits = small_limits();
   limits.num_blocks = {4};
-  Bench bench(limits);
+  SchedulerBench bench(limits);
   bench.add(0, 16, 17);  // 2 blocks
   bench.add(1, 16, 33);  // 3 blocks
   bench.add(2, 4, 4);    // 1 block
@@ -196,11 +143,43 @@ TEST_CASE("a waiting sequence does not overtake one that waits for blocks") {
 TEST_CASE("the last token needs no block") {
   RunnerLimits limits = small_limits();
   limits.num_blocks = {1};
-  Bench bench(limits);
+  SchedulerBench bench(limits);
   bench.add(0, 16, 1);
   CHECK(bench.step().size() == 1);
   CHECK(bench.scheduler.refusal(16, 17) == std::nullopt);
   CHECK(bench.scheduler.refusal(16, 18) != std::nullopt);
+}
+
+TEST_CASE("a long prompt takes what decoding leaves: every running sequence gets its token in every step") {
+  RunnerLimits limits = small_limits();
+  limits.num_blocks = {8000};
+  limits.max_model_len = 110000;
+  limits.max_num_batched_tokens = 1000;
+  SchedulerBench bench(limits);
+  for (int64_t handle = 0; handle < 3; ++handle) bench.add(handle, 5, 200);
+  bench.step();
+  bench.add(7, 100000, 2);
+  for (int64_t prompt_tokens = 0; prompt_tokens < 100000;) {
+    bench.step();
+    REQUIRE(bench.plan.scheduled.size() == 4);
+    for (size_t i = 0; i < 3; ++i) {
+      REQUIRE(bench.plan.scheduled[i].num_tokens == 1);
+      REQUIRE(bench.plan.scheduled[i].logits_rows.size() == 1);
+    }
+    REQUIRE(bench.plan.num_tokens() == std::min<int64_t>(1000, 3 + 100000 - prompt_tokens));
+    prompt_tokens += bench.plan.scheduled[3].num_tokens;
+  }
+}
+
+TEST_CASE("prompts share a step under a threshold, as many as may be in progress") {
+  SchedulerBench bench(small_limits(), {.long_prefill_token_threshold = 10, .max_num_partial_prefills = 2});
+  for (int64_t handle = 0; handle < 3; ++handle) bench.add(handle, 25, 2);
+  bench.step();
+  CHECK(bench.scheduled() == "0:0+10 1:0+10");
+  bench.step();
+  CHECK(bench.scheduled() == "0:10+10 1:10+10");
+  bench.step();
+  CHECK(bench.scheduled() == "0:20+5* 1:20+5* 2:0+10");
 }
 
 TEST_CASE("what can never run is refused with numbers and a way out") {
@@ -233,7 +212,7 @@ TEST_CASE("what can never run is refused with numbers and a way out") {
 TEST_CASE("a rewound sequence goes on from what is left and drops what was on its way") {
   RunnerLimits limits = small_limits();
   limits.max_steps_in_flight = 3;
-  Bench bench(limits, {}, /*allow_rewinds=*/true);
+  SchedulerBench bench(limits, {}, /*allow_rewinds=*/true);
   bench.add(0, 5, 8);
   CHECK(bench.launch());
   CHECK(bench.launch());
@@ -255,7 +234,7 @@ TEST_CASE("a rewound sequence goes on from what is left and drops what was on it
 }
 
 TEST_CASE("a result that is not the oldest step's, or lacks a slot, is caught") {
-  Bench bench(small_limits());
+  SchedulerBench bench(small_limits());
   bench.add(0, 5, 8);
   CHECK(bench.launch());
   CHECK_THROWS_WITH_AS(bench.scheduler.update({.step_id = 7}),

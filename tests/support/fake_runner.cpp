@@ -215,6 +215,8 @@ void FakeRunner::hand_out(Slot& slot, int32_t slot_id, const std::vector<std::ve
       require(may_share || block.num_tables == 0, "block {} of group {} goes to slot {} and is in use", id, g, slot_id);
       block.used_before = true;
       ++block.num_tables;
+      block.num_joined = block.joined_in == plan.step_id ? block.num_joined + 1 : 1;
+      block.joined_in = plan.step_id;
     }
   }
 }
@@ -249,7 +251,9 @@ void FakeRunner::store(const ScheduledSlot& scheduled, const StepPlan& plan) {
       require(id != kNullBlock, "slot {} writes position {} into a block it has left", scheduled.slot, p);
       Block& block = blocks_[g][static_cast<size_t>(id)];
       int32_t& stored = block.token_ids[static_cast<size_t>(p % block_size)];
-      require(block.num_tables == 1 || stored == kPoison,
+      // Who has got it in this step counts on what the step writes.
+      const int32_t num_before = block.num_tables - (block.joined_in == plan.step_id ? block.num_joined : 0);
+      require(num_before <= (enters ? 0 : 1) || stored == kPoison,
               "slot {} writes position {} over block {} of group {}, which {} tables hold", scheduled.slot, p, id, g,
               block.num_tables);
       stored = token.id;

@@ -65,6 +65,8 @@ class FakeRunner : public Runner {
   };
   struct Block {
     int32_t num_tables = 0;  ///< slots that hold it
+    int32_t num_joined = 0;  ///< of them, those that got it in step joined_in
+    uint64_t joined_in = 0;
     bool used_before = false;
     uint64_t last_step = 0;  ///< the last step whose scheduled slots had it in their table
     std::vector<int32_t> token_ids;
