@@ -27,7 +27,28 @@ DType stored_dtype(const Checkpoint& checkpoint) {
   return kDtypes[std::max_element(bytes, bytes + 3) - bytes];
 }
 
-MemoryRequest memory_request(const RunOptions& options, const RankShare& share, const Replica& replica, int64_t weight_bytes) {
+/// Everything but the number of KV blocks.
+RunnerLimits runner_limits(const RunOptions& options, const Replica& replica) {
+  // A pass of the head over fewer rows reads its weights for little: prompts are scored that many positions at once.
+  constexpr int64_t kRowsPerPass = 64;
+  // Entries of one step's scores, 12 bytes each.
+  constexpr int64_t kScoreEntries = int64_t{1} << 21;
+  RunnerLimits limits;
+  limits.kv_groups = replica.model->kv_specs(replica.dtype, options.block_size);
+  limits.max_num_seqs = options.max_num_seqs;
+  limits.max_num_batched_tokens = options.max_num_batched_tokens;
+  limits.max_logits_rows = std::max(options.max_num_seqs, std::min(kRowsPerPass, options.max_num_batched_tokens));
+  limits.max_model_len = replica.max_model_len;
+  limits.vocab_size = replica.model->config().vocab_size;
+  limits.max_logprobs = std::min(kDefaultMaxLogprobs, limits.vocab_size);
+  limits.max_scored_rows = std::min(options.max_num_batched_tokens,
+                                    std::max(kRowsPerPass, kScoreEntries / std::max<int64_t>(1, limits.max_logprobs)));
+  limits.max_steps_in_flight = 1;
+  return limits;
+}
+
+MemoryRequest memory_request(const RunOptions& options, const RankShare& share, const Replica& replica,
+                             const RunnerLimits& limits, int64_t weight_bytes) {
   MemoryRequest r;
   const bool cpu = replica.ops->device().kind == DeviceKind::kCpu;
   r.total_bytes = replica.ops->memory().total_bytes();
@@ -35,29 +56,17 @@ MemoryRequest memory_request(const RunOptions& options, const RankShare& share, 
   r.ranks_on_device = cpu ? share.ranks_on_node : 1;
   r.weight_bytes = weight_bytes;
   const Decoder& model = *replica.model;
-  const int64_t tokens = options.max_num_batched_tokens, rows = options.max_num_seqs;
+  const int64_t tokens = limits.max_num_batched_tokens, rows = limits.max_logits_rows;
   r.activation_bytes = model.activation_bytes(replica.dtype, tokens, rows) +
-                       replica.ops->workspace_bytes(model.workspace(replica.dtype, options.block_size, tokens, rows));
-  r.kv_groups = replica.model->kv_specs(replica.dtype, options.block_size);
+                       replica.ops->workspace_bytes(model.workspace(replica.dtype, options.block_size, tokens, rows)) +
+                       ModelRunner::staging_bytes(limits, replica.ops->device().kind);
+  r.kv_groups = limits.kv_groups;
   for (const KvSpec& spec : r.kv_groups) r.kv_block_bytes.push_back(replica.ops->kv_block_bytes(spec));
   r.kv_cache_bytes = options.kv_cache_memory_bytes;
   r.num_blocks = options.num_gpu_blocks_override;
   r.max_num_seqs = options.max_num_seqs;
   r.max_model_len = replica.max_model_len;
   return r;
-}
-
-RunnerLimits runner_limits(const RunOptions& options, const Replica& replica) {
-  RunnerLimits limits;
-  limits.kv_groups = replica.model->kv_specs(replica.dtype, options.block_size);
-  limits.num_blocks = replica.memory.num_blocks;
-  limits.max_num_seqs = options.max_num_seqs;
-  limits.max_num_batched_tokens = options.max_num_batched_tokens;
-  limits.max_logits_rows = options.max_num_seqs;
-  limits.max_model_len = replica.max_model_len;
-  limits.vocab_size = replica.model->config().vocab_size;
-  limits.max_steps_in_flight = 1;
-  return limits;
 }
 
 }  // namespace
@@ -122,7 +131,9 @@ std::unique_ptr<Replica> build_replica(const RunOptions& options, const RankShar
   replica->model = std::make_unique<Decoder>(config, replica->max_model_len, builder);
   replica->num_parameters = builder.num_parameters();
   warn_of_unused_tensors(builder, config);
-  replica->memory = plan_memory(memory_request(options, share, *replica, builder.num_bytes()));
+  RunnerLimits limits = runner_limits(options, *replica);
+  replica->memory = plan_memory(memory_request(options, share, *replica, limits, builder.num_bytes()));
+  limits.num_blocks = replica->memory.num_blocks;
   log::debug("memory plan: {}", replica->memory.describe());
   lap("open");
   replica->weights = replica->ops->memory().allocate(builder.num_bytes());
@@ -130,7 +141,7 @@ std::unique_ptr<Replica> build_replica(const RunOptions& options, const RankShar
   const int64_t bytes_read = load_weights(builder.place(storage));
   log::debug("read {} of weights", format_bytes(bytes_read));
   lap("load");
-  replica->runner = std::make_unique<ModelRunner>(*replica->ops, *replica->model, replica->dtype, runner_limits(options, *replica));
+  replica->runner = std::make_unique<ModelRunner>(*replica->ops, *replica->model, replica->dtype, limits);
   lap("allocate");
   return replica;
 }

@@ -16,20 +16,35 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
       activations_(
           model.make_activations(dtype, limits.max_num_batched_tokens, limits.max_logits_rows, activation_storage_)),
       input_(ops, limits),
-      tables_(ops, limits.max_num_seqs),
+      tables_(ops, limits.max_num_seqs, limits.vocab_size),
       slots_(limits.max_num_seqs),
-      output_(ops.memory().allocate_host(limits.max_logits_rows * 12)) {
+      output_(ops, limits) {
   TM_ASSERT(limits.max_steps_in_flight == 1, "{} steps in flight; this runner's staging holds one",
             limits.max_steps_in_flight);
   model_.bind(ops, kv_.pools());
+}
+
+int64_t ModelRunner::staging_bytes(const RunnerLimits& limits, DeviceKind device) {
+  const int64_t both_sides = StepInput::device_bytes(limits) + StepOutput::device_bytes(limits);
+  return SlotTables::device_bytes(limits.max_num_seqs, limits.vocab_size) +
+         both_sides * (device == DeviceKind::kCpu ? 2 : 1);
 }
 
 void ModelRunner::enter(const NewSlot& fresh) {
   SlotState& slot = slots_.at(fresh.slot);
   TM_ASSERT(!slot.used, "slot {} is in use", fresh.slot);
   TM_ASSERT(fresh.block_ids.size() == limits_.kv_groups.size());
-  slot = {true, slot.occupant + 1, fresh.token_ids, fresh.block_ids};
-  tables_.set(fresh.slot, fresh.sampling);
+  const SlotSampling& sampling = fresh.sampling;
+  slot = {.used = true,
+          .occupant = slot.occupant + 1,
+          .token_ids = fresh.token_ids,
+          .block_ids = fresh.block_ids,
+          .num_prompt_tokens = fresh.num_prompt_tokens,
+          .num_logprobs = sampling.num_logprobs,
+          .num_prompt_logprobs = sampling.num_prompt_logprobs,
+          .lists_logprobs = !sampling.logprob_token_ids.empty(),
+          .has_penalties = sampling.has_penalties()};
+  tables_.set(fresh.slot, sampling);
 }
 
 void ModelRunner::apply(const StepPlan& plan) {
@@ -38,7 +53,7 @@ void ModelRunner::apply(const StepPlan& plan) {
     for (size_t g = 0; g < shrunk.first.size(); ++g) std::fill_n(slot.block_ids.at(g).begin(), shrunk.first[g], kNullBlock);
   }
   for (const auto* released : {&plan.finished, &plan.preempted}) {
-    for (const int32_t slot : *released) slots_.at(slot) = {false, slots_[slot].occupant, {}, {}};
+    for (const int32_t slot : *released) slots_.at(slot) = {.occupant = slots_[slot].occupant};
   }
   for (size_t g = 0; g < plan.fresh_blocks.size(); ++g) {
     ops_.zero_blocks(kv_.pool(static_cast<int>(g)), plan.fresh_blocks[g]);
@@ -53,16 +68,32 @@ void ModelRunner::apply(const StepPlan& plan) {
   }
 }
 
+/// pick() goes on counting from what it has sampled itself; a sequence that is new in its slot, or has been rewound, is
+/// counted from its tokens.
+void ModelRunner::refresh_counts(const StepPlan& plan) {
+  for (const ScheduledSlot& s : plan.scheduled) {
+    SlotState& slot = slots_[s.slot];
+    if (!slot.has_penalties) continue;
+    for (const int32_t row : s.logits_rows) {
+      const int64_t position = s.start + row + 1;  // of the token to be sampled
+      if (slot.counted_end != position) {
+        TM_ASSERT(position <= static_cast<int64_t>(slot.token_ids.size()), "slot {} has {} of {} tokens", s.slot,
+                  slot.token_ids.size(), position);
+        const auto tokens = std::span(slot.token_ids).first(static_cast<size_t>(position));
+        tables_.count(s.slot, tokens, std::min(slot.num_prompt_tokens, position));
+      }
+      slot.counted_end = position + 1;
+    }
+  }
+}
+
 void ModelRunner::run(const StepPlan& plan) {
-  const int64_t rows = plan.num_logits_rows();
+  const StepOutputShape shape = StepInput::output_shape(plan, slots_);
+  refresh_counts(plan);
   const StepTensors step = input_.stage(plan, slots_);
   ops_.plan(step);
-  const Activations a = cut(activations_, plan.num_tokens(), rows);
-  model_.forward(ops_, step, tables_.tables(), a);
-  auto* out = static_cast<char*>(output_.data());
-  ops_.stream().copy(out, a.picked.token_ids.data(), rows * 4);
-  ops_.stream().copy(out + limits_.max_logits_rows * 4, a.picked.logprobs.data(), rows * 4);
-  ops_.stream().copy(out + limits_.max_logits_rows * 8, a.picked.status.data(), rows * 4);
+  model_.forward(ops_, step, tables_.tables(), activations_, output_.device(shape));
+  output_.fetch(shape);
 }
 
 Ticket ModelRunner::launch(const StepPlan& plan) {
@@ -70,11 +101,15 @@ Ticket ModelRunner::launch(const StepPlan& plan) {
   const OpTimes before = ops_.op_times();
   apply(plan);
   if (!plan.dummy && !plan.scheduled.empty()) run(plan);
-  InFlight flight{next_ticket_++, plan.step_id, {}, ops_.stream().record(), before};
+  InFlight flight{next_ticket_++, plan.step_id, {}, StepInput::output_shape(plan, slots_), ops_.stream().record(), before};
   for (const ScheduledSlot& s : plan.scheduled) {
-    if (s.logits_rows.empty()) continue;
-    Wanted& wanted = flight.wanted.emplace_back(Wanted{s.slot, slots_.at(s.slot).occupant, {}});
+    if (s.logits_rows.empty() && s.num_scored == 0) continue;
+    const SlotState& slot = slots_.at(s.slot);
+    Wanted& wanted =
+        flight.wanted.emplace_back(Wanted{s.slot, slot.occupant, {}, {}, slot.num_logprobs, slot.num_prompt_logprobs});
     for (const int32_t row : s.logits_rows) wanted.positions.push_back(s.start + row + 1);
+    const auto first_scored = slot.token_ids.begin() + s.start + s.scored_begin + 1;
+    if (s.num_scored > 0) wanted.scored_ids.assign(first_scored, first_scored + s.num_scored);
   }
   in_flight_.push_back(std::move(flight));
   return in_flight_.back().ticket;
@@ -96,16 +131,15 @@ StepResult ModelRunner::collect(Ticket ticket) {
   const InFlight flight = std::move(in_flight_.front());
   in_flight_.pop_front();
   ops_.stream().wait(flight.event);
-  const char* out = static_cast<const char*>(output_.data());
-  const auto* ids = reinterpret_cast<const int32_t*>(out);
-  const auto* logprobs = reinterpret_cast<const float*>(out + limits_.max_logits_rows * 4);
-  const auto* status = reinterpret_cast<const int32_t*>(out + limits_.max_logits_rows * 8);
   StepResult result{flight.step_id, {}, {}};
-  int64_t row = 0;
+  int64_t row = 0, scored_row = 0;
   for (const Wanted& wanted : flight.wanted) {
     StepResult::Slot& filled = result.slots.emplace_back(StepResult::Slot{wanted.slot, {}});
-    for (size_t i = 0; i < wanted.positions.size(); ++i, ++row) {
-      filled.tokens.push_back({ids[row], logprobs[row], static_cast<SampleStatus>(status[row])});
+    for (size_t i = 0; i < wanted.positions.size(); ++i) {
+      filled.tokens.push_back(output_.sampled(flight.shape, row++, wanted.num_logprobs));
+    }
+    for (const int32_t id : wanted.scored_ids) {
+      filled.scored.push_back(output_.scored(flight.shape, scored_row++, id, wanted.num_prompt_logprobs));
     }
     keep(wanted, filled.tokens);
   }

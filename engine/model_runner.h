@@ -6,7 +6,9 @@
 #include "engine/kv_cache.h"
 #include "engine/models/decoder.h"
 #include "engine/runner.h"
+#include "engine/slot_tables.h"
 #include "engine/step_input.h"
+#include "engine/step_output.h"
 #include "kernels/ops.h"
 
 namespace tokenmill {
@@ -19,26 +21,34 @@ class ModelRunner : public Runner {
   /// ops.memory(); everything outlives the runner.
   ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits);
 
+  /// Memory on the device for what steps bring in and out and for the tables of slots; num_blocks is not looked at. On
+  /// a CPU the host sides of it, too.
+  static int64_t staging_bytes(const RunnerLimits& limits, DeviceKind device);
+
   const RunnerLimits& limits() const override { return limits_; }
   Ticket launch(const StepPlan& plan) override;
   StepResult collect(Ticket ticket) override;
 
  private:
-  /// A slot whose samples a step will bring.
+  /// A slot whose samples and scores a step will bring.
   struct Wanted {
     int32_t slot;
     uint64_t occupant;                ///< the sequence that was in it at launch
     std::vector<int64_t> positions;   ///< where each sample goes
+    std::vector<int32_t> scored_ids;  ///< prompt tokens whose scores come
+    int32_t num_logprobs, num_prompt_logprobs;
   };
   struct InFlight {
     Ticket ticket;
     uint64_t step_id;
     std::vector<Wanted> wanted;  ///< in plan order
+    StepOutputShape shape;
     Stream::Event event;
     OpTimes op_times_before;
   };
   void apply(const StepPlan& plan);
   void enter(const NewSlot& slot);
+  void refresh_counts(const StepPlan& plan);
   void run(const StepPlan& plan);
   void keep(const Wanted& wanted, const std::vector<SampledToken>& tokens);
 
@@ -51,7 +61,7 @@ class ModelRunner : public Runner {
   StepInput input_;
   SlotTables tables_;
   std::vector<SlotState> slots_;
-  Buffer output_;  ///< host copies of PickResult for max_logits_rows
+  StepOutput output_;
   std::deque<InFlight> in_flight_;
   Ticket next_ticket_ = 1;
 };

@@ -2,34 +2,49 @@
 
 #include <algorithm>
 
-namespace tokenmill {
-namespace {
-int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-}  // namespace
+#include "kernels/core/check.h"
 
-StepInput::StepInput(Ops& ops, const RunnerLimits& limits) : ops_(ops), limits_(limits) {
-  int64_t offset = 0;
+namespace tokenmill {
+
+StepInput::Layout::Layout(const RunnerLimits& limits) {
   const auto field = [&](DType dtype, int64_t count) {
-    const Field out{offset, dtype};
-    offset += aligned(count * dtype_size(dtype));
+    const Field out{num_bytes, dtype};
+    num_bytes += (count * dtype_size(dtype) + 63) / 64 * 64;
     return out;
   };
   const int64_t tokens = limits.max_num_batched_tokens, seqs = limits.max_num_seqs;
-  token_ids_ = field(DType::kI32, tokens);
-  positions_ = field(DType::kI64, tokens);
-  cu_seqlens_ = field(DType::kI32, seqs + 1);
-  seq_lens_ = field(DType::kI64, seqs);
-  logits_rows_ = field(DType::kI32, limits.max_logits_rows);
-  row_slots_ = field(DType::kI32, limits.max_logits_rows);
-  for (size_t g = 0; g < limits.kv_groups.size(); ++g) slot_mappings_.push_back(field(DType::kI64, tokens));
-  small_bytes_ = offset;
+  const int64_t rows = limits.max_logits_rows, scored = limits.max_scored_rows;
+  token_ids = field(DType::kI32, tokens);
+  positions = field(DType::kI64, tokens);
+  cu_seqlens = field(DType::kI32, seqs + 1);
+  seq_lens = field(DType::kI64, seqs);
+  row_tokens = field(DType::kI32, rows);
+  row_slots = field(DType::kI32, rows);
+  forced_ids = field(DType::kI32, rows);
+  masked_offsets = field(DType::kI32, rows + 1);
+  num_logprobs = field(DType::kI32, rows);
+  listed_slots = field(DType::kI32, rows);
+  for (size_t g = 0; g < limits.kv_groups.size(); ++g) slot_mappings.push_back(field(DType::kI64, tokens));
+  small_bytes = num_bytes;
+  masked_ids = field(DType::kI32, rows * kMaxMaskedTokenIds);
+  scored_tokens = field(DType::kI32, scored);
+  scored_ids = field(DType::kI32, scored);
+  scored_num_logprobs = field(DType::kI32, scored);
+  scored_listed_slots = field(DType::kI32, scored);
   for (const KvSpec& spec : limits.kv_groups) {
-    max_blocks_.push_back((limits.max_model_len + spec.block_size - 1) / spec.block_size);
-    block_tables_.push_back(field(DType::kI32, seqs * max_blocks_.back()));
+    max_blocks.push_back((limits.max_model_len + spec.block_size - 1) / spec.block_size);
+    block_tables.push_back(field(DType::kI32, seqs * max_blocks.back()));
   }
-  host_ = ops.memory().allocate_host(offset);
-  device_ = ops.memory().allocate(offset);
 }
+
+int64_t StepInput::device_bytes(const RunnerLimits& limits) { return Layout(limits).num_bytes; }
+
+StepInput::StepInput(Ops& ops, const RunnerLimits& limits)
+    : ops_(ops),
+      limits_(limits),
+      layout_(limits),
+      host_(ops.memory().allocate_host(layout_.num_bytes)),
+      device_(ops.memory().allocate(layout_.num_bytes)) {}
 
 template <typename T>
 T* StepInput::host(const Field& field) const {
@@ -41,22 +56,22 @@ TensorView StepInput::device(const Field& field, std::initializer_list<int64_t> 
                     device_.device().kind == DeviceKind::kCpu, row_stride);
 }
 
+void StepInput::copy_used(const Field& field, int64_t count) {
+  if (count == 0) return;
+  ops_.stream().copy(static_cast<char*>(device_.data()) + field.offset, host<char>(field),
+                     count * dtype_size(field.dtype));
+}
+
 void StepInput::flatten(const StepPlan& plan, const std::vector<SlotState>& slots) {
-  auto* ids = host<int32_t>(token_ids_);
-  auto* positions = host<int64_t>(positions_);
-  auto* cu_seqlens = host<int32_t>(cu_seqlens_);
-  auto* seq_lens = host<int64_t>(seq_lens_);
-  auto* rows = host<int32_t>(logits_rows_);
-  auto* row_slots = host<int32_t>(row_slots_);
-  int32_t token = 0, row = 0, sequence = 0;
+  auto* ids = host<int32_t>(layout_.token_ids);
+  auto* positions = host<int64_t>(layout_.positions);
+  auto* cu_seqlens = host<int32_t>(layout_.cu_seqlens);
+  auto* seq_lens = host<int64_t>(layout_.seq_lens);
+  int32_t token = 0, sequence = 0;
   for (const ScheduledSlot& s : plan.scheduled) {
     const SlotState& slot = slots[s.slot];
     cu_seqlens[sequence] = token;
     seq_lens[sequence++] = s.start + s.num_tokens;
-    for (const int32_t r : s.logits_rows) {
-      rows[row] = token + r;
-      row_slots[row++] = s.slot;
-    }
     if (s.source == TokenSource::kLastSampled) {
       TM_ASSERT(s.num_tokens == 1);
       ids[token] = -1 - s.slot;
@@ -71,87 +86,126 @@ void StepInput::flatten(const StepPlan& plan, const std::vector<SlotState>& slot
   cu_seqlens[sequence] = token;
 }
 
+/// Returns the number of masked ids.
+int64_t StepInput::fill_rows(const StepPlan& plan, const std::vector<SlotState>& slots) {
+  auto* row_tokens = host<int32_t>(layout_.row_tokens);
+  auto* row_slots = host<int32_t>(layout_.row_slots);
+  auto* forced_ids = host<int32_t>(layout_.forced_ids);
+  auto* masked_offsets = host<int32_t>(layout_.masked_offsets);
+  auto* masked_ids = host<int32_t>(layout_.masked_ids);
+  auto* num_logprobs = host<int32_t>(layout_.num_logprobs);
+  auto* listed_slots = host<int32_t>(layout_.listed_slots);
+  int32_t token = 0, row = 0, num_masked = 0;
+  for (const ScheduledSlot& s : plan.scheduled) {
+    const SlotState& slot = slots[s.slot];
+    for (size_t i = 0; i < s.logits_rows.size(); ++i, ++row) {
+      row_tokens[row] = token + s.logits_rows[i];
+      row_slots[row] = s.slot;
+      num_logprobs[row] = slot.num_logprobs;
+      listed_slots[row] = slot.lists_logprobs ? s.slot : -1;
+      forced_ids[row] = -1;
+      masked_offsets[row] = num_masked;
+      if (s.constraints.empty()) continue;
+      const StepConstraints& constraints = s.constraints[i];
+      TM_ASSERT(static_cast<int64_t>(constraints.masked_token_ids.size()) <= kMaxMaskedTokenIds);
+      forced_ids[row] = constraints.forced_token_id;
+      for (const int32_t id : constraints.masked_token_ids) masked_ids[num_masked++] = id;
+    }
+    token += s.num_tokens;
+  }
+  masked_offsets[row] = num_masked;
+  return num_masked;
+}
+
+void StepInput::fill_scored(const StepPlan& plan, const std::vector<SlotState>& slots) {
+  auto* tokens = host<int32_t>(layout_.scored_tokens);
+  auto* ids = host<int32_t>(layout_.scored_ids);
+  auto* num_logprobs = host<int32_t>(layout_.scored_num_logprobs);
+  auto* listed_slots = host<int32_t>(layout_.scored_listed_slots);
+  int32_t token = 0, row = 0;
+  for (const ScheduledSlot& s : plan.scheduled) {
+    const SlotState& slot = slots[s.slot];
+    for (int32_t i = s.scored_begin; i < s.scored_begin + s.num_scored; ++i, ++row) {
+      TM_ASSERT(i < s.num_tokens && s.start + i + 1 < slot.num_prompt_tokens, "slot {} scores position {} of a prompt of {}",
+                s.slot, s.start + i, slot.num_prompt_tokens);
+      tokens[row] = token + i;
+      ids[row] = slot.token_ids[s.start + i + 1];
+      num_logprobs[row] = slot.num_prompt_logprobs;
+      listed_slots[row] = -1;
+    }
+    token += s.num_tokens;
+  }
+  for (const Field& field : {layout_.scored_tokens, layout_.scored_ids, layout_.scored_num_logprobs,
+                             layout_.scored_listed_slots}) {
+    copy_used(field, row);
+  }
+}
+
 void StepInput::fill_group(int group, const StepPlan& plan, const std::vector<SlotState>& slots) {
-  const int64_t block_size = limits_.kv_groups[group].block_size;
-  auto* mapping = host<int64_t>(slot_mappings_[group]);
-  auto* table = host<int32_t>(block_tables_[group]);
+  const int64_t block_size = limits_.kv_groups[group].block_size, max_blocks = layout_.max_blocks[group];
+  auto* mapping = host<int64_t>(layout_.slot_mappings[group]);
+  auto* table = host<int32_t>(layout_.block_tables[group]);
   int64_t token = 0, sequence = 0;
   for (const ScheduledSlot& s : plan.scheduled) {
     const std::vector<int32_t>& blocks = slots[s.slot].block_ids[group];
     const int64_t end = s.start + s.num_tokens, used = (end + block_size - 1) / block_size;
     TM_ASSERT(used <= static_cast<int64_t>(blocks.size()), "slot {} has {} blocks, needs {}", s.slot, blocks.size(), used);
-    int32_t* row = table + sequence * max_blocks_[group];
+    int32_t* row = table + sequence * max_blocks;
     std::copy_n(blocks.begin(), used, row);
-    const int64_t at = block_tables_[group].offset + sequence++ * max_blocks_[group] * 4;
+    const int64_t at = layout_.block_tables[group].offset + sequence++ * max_blocks * 4;
     ops_.stream().copy(static_cast<char*>(device_.data()) + at, row, used * 4);
     for (int64_t p = s.start; p < end; ++p) mapping[token++] = blocks[p / block_size] * block_size + p % block_size;
   }
 }
 
+StepOutputShape StepInput::output_shape(const StepPlan& plan, const std::vector<SlotState>& slots) {
+  StepOutputShape shape;
+  for (const ScheduledSlot& s : plan.scheduled) {
+    const SlotState& slot = slots[s.slot];
+    shape.num_rows += static_cast<int64_t>(s.logits_rows.size());
+    shape.num_scored += s.num_scored;
+    if (!s.logits_rows.empty()) shape.num_logprobs = std::max<int64_t>(shape.num_logprobs, slot.num_logprobs);
+    if (s.num_scored > 0) {
+      shape.num_prompt_logprobs = std::max<int64_t>(shape.num_prompt_logprobs, slot.num_prompt_logprobs);
+    }
+  }
+  return shape;
+}
+
 StepTensors StepInput::stage(const StepPlan& plan, const std::vector<SlotState>& slots) {
-  const int64_t tokens = plan.num_tokens(), rows = plan.num_logits_rows();
+  const StepOutputShape shape = output_shape(plan, slots);
+  const int64_t tokens = plan.num_tokens(), rows = shape.num_rows;
   const auto seqs = static_cast<int64_t>(plan.scheduled.size());
-  TM_ASSERT(tokens <= limits_.max_num_batched_tokens && seqs <= limits_.max_num_seqs && rows <= limits_.max_logits_rows,
-            "step {}: {} tokens, {} sequences, {} logits rows exceed the limits", plan.step_id, tokens, seqs, rows);
+  TM_ASSERT(tokens <= limits_.max_num_batched_tokens && seqs <= limits_.max_num_seqs &&
+                rows <= limits_.max_logits_rows && shape.num_scored <= limits_.max_scored_rows,
+            "step {}: {} tokens, {} sequences, {} logits rows, {} scored exceed the limits", plan.step_id, tokens, seqs,
+            rows, shape.num_scored);
   flatten(plan, slots);
+  const int64_t num_masked = fill_rows(plan, slots);
   const int num_groups = static_cast<int>(limits_.kv_groups.size());
   for (int g = 0; g < num_groups; ++g) fill_group(g, plan, slots);
-  ops_.stream().copy(device_.data(), host_.data(), small_bytes_);
+  ops_.stream().copy(device_.data(), host_.data(), layout_.small_bytes);
+  copy_used(layout_.masked_ids, num_masked);
+  fill_scored(plan, slots);
   StepTensors step;
-  step.token_ids = device(token_ids_, {tokens});
-  step.positions = device(positions_, {tokens});
-  step.cu_seqlens = device(cu_seqlens_, {seqs + 1});
-  step.seq_lens = device(seq_lens_, {seqs});
-  step.logits_rows = device(logits_rows_, {rows});
-  step.row_slots = device(row_slots_, {rows});
+  step.token_ids = device(layout_.token_ids, {tokens});
+  step.positions = device(layout_.positions, {tokens});
+  step.cu_seqlens = device(layout_.cu_seqlens, {seqs + 1});
+  step.seq_lens = device(layout_.seq_lens, {seqs});
+  step.rows = {device(layout_.row_tokens, {rows}), device(layout_.row_slots, {rows}), device(layout_.forced_ids, {rows}),
+               device(layout_.masked_offsets, {rows + 1}), device(layout_.masked_ids, {num_masked})};
+  if (shape.num_logprobs >= 0) {
+    step.sampled = {{}, device(layout_.num_logprobs, {rows}), device(layout_.listed_slots, {rows})};
+  }
+  step.scored_tokens = device(layout_.scored_tokens, {shape.num_scored});
+  step.scored = {device(layout_.scored_ids, {shape.num_scored}), device(layout_.scored_num_logprobs, {shape.num_scored}),
+                 device(layout_.scored_listed_slots, {shape.num_scored})};
   step.num_groups = num_groups;
   for (int g = 0; g < num_groups; ++g) {
-    step.groups[g].slot_mapping = device(slot_mappings_[g], {tokens});
-    step.groups[g].block_table = device(block_tables_[g], {seqs, max_blocks_[g]});
+    step.groups[g].slot_mapping = device(layout_.slot_mappings[g], {tokens});
+    step.groups[g].block_table = device(layout_.block_tables[g], {seqs, layout_.max_blocks[g]});
   }
   return step;
-}
-
-namespace {
-/// The six tables one after the other over base.
-SamplingTables carve_tables(const Buffer& buffer, int64_t slots) {
-  char* at = static_cast<char*>(buffer.data());
-  const bool is_host = buffer.device().kind == DeviceKind::kCpu;
-  const auto take = [&](DType dtype) {
-    const TensorView view(at, dtype, {slots}, is_host);
-    at += aligned(slots * dtype_size(dtype));
-    return view;
-  };
-  SamplingTables t;
-  t.temperature = take(DType::kF32);
-  t.top_p = take(DType::kF32);
-  t.min_p = take(DType::kF32);
-  t.top_k = take(DType::kI32);
-  t.key = take(DType::kI64);
-  t.last_token = take(DType::kI32);
-  return t;
-}
-}  // namespace
-
-SlotTables::SlotTables(Ops& ops, int64_t max_num_seqs) : ops_(ops) {
-  const int64_t bytes = 5 * aligned(max_num_seqs * 4) + aligned(max_num_seqs * 8);
-  host_ = ops.memory().allocate_host(bytes);
-  device_ = ops.memory().allocate(bytes);
-  tables_ = carve_tables(device_, max_num_seqs);
-  staging_ = carve_tables(host_, max_num_seqs);
-}
-
-void SlotTables::set(int32_t slot, const SlotSampling& sampling) {
-  const auto put = [&](const TensorView& device, const TensorView& host, auto value) {
-    auto* source = static_cast<decltype(value)*>(host.data()) + slot;
-    *source = value;
-    ops_.stream().copy(static_cast<decltype(value)*>(device.data()) + slot, source, sizeof(value));
-  };
-  put(tables_.temperature, staging_.temperature, sampling.temperature);
-  put(tables_.top_p, staging_.top_p, sampling.top_p);
-  put(tables_.min_p, staging_.min_p, sampling.min_p);
-  put(tables_.top_k, staging_.top_k, sampling.top_k);
-  put(tables_.key, staging_.key, static_cast<int64_t>(sampling.key));
 }
 
 }  // namespace tokenmill

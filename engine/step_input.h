@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "engine/runner.h"
+#include "engine/step_output.h"
 #include "kernels/ops.h"
 
 namespace tokenmill {
@@ -13,50 +14,57 @@ struct SlotState {
   uint64_t occupant = 0;                        ///< counts the sequences that have held the slot
   std::vector<int32_t> token_ids;               ///< known tokens, prompt and collected samples, by position
   std::vector<std::vector<int32_t>> block_ids;  ///< per KV group
+  int64_t num_prompt_tokens = 0;
+  int32_t num_logprobs = -1, num_prompt_logprobs = -1;  ///< as SlotSampling's
+  bool lists_logprobs = false;                          ///< the ids of logprob_token_ids, not the most likely
+  /// With penalties: the device's counts cover the tokens before this position; -1: they are not right for any.
+  int64_t counted_end = -1;
+  bool has_penalties = false;
 };
 
-/// The flattened batch of one step and the per-slot sampling tables: fixed device buffers, filled from pinned host
-/// memory. One StepInput per step in flight; the sampling tables are shared by all (SlotTables).
+/// The flattened batch of one step: fixed device buffers, filled from pinned host memory. One StepInput per step in
+/// flight.
 class StepInput {
  public:
   StepInput(Ops& ops, const RunnerLimits& limits);
+  /// Device memory that it takes, and as much on the host.
+  static int64_t device_bytes(const RunnerLimits& limits);
+
   /// Fills the host side from the plan and the slots (deltas already applied), copies it to the device, and returns the
   /// step's views; they stay valid until the next call.
   StepTensors stage(const StepPlan& plan, const std::vector<SlotState>& slots);
+  /// What the step brings back.
+  static StepOutputShape output_shape(const StepPlan& plan, const std::vector<SlotState>& slots);
 
  private:
   struct Field {
     int64_t offset = 0;
     DType dtype = DType::kI32;
   };
+  struct Layout {
+    explicit Layout(const RunnerLimits& limits);
+    Field token_ids, positions, cu_seqlens, seq_lens, row_tokens, row_slots, forced_ids, masked_offsets, num_logprobs,
+        listed_slots;
+    std::vector<Field> slot_mappings;
+    int64_t small_bytes = 0;  ///< all of the above: copied whole. The rest: the used part of each
+    Field masked_ids, scored_tokens, scored_ids, scored_num_logprobs, scored_listed_slots;
+    std::vector<Field> block_tables;
+    std::vector<int64_t> max_blocks;  ///< per group: columns of the block table
+    int64_t num_bytes = 0;
+  };
   template <typename T>
   T* host(const Field& field) const;
   TensorView device(const Field& field, std::initializer_list<int64_t> shape, int64_t row_stride = -1) const;
+  void copy_used(const Field& field, int64_t count);
   void flatten(const StepPlan& plan, const std::vector<SlotState>& slots);
+  int64_t fill_rows(const StepPlan& plan, const std::vector<SlotState>& slots);
+  void fill_scored(const StepPlan& plan, const std::vector<SlotState>& slots);
   void fill_group(int group, const StepPlan& plan, const std::vector<SlotState>& slots);
 
   Ops& ops_;
   RunnerLimits limits_;
-  std::vector<int64_t> max_blocks_;  ///< per group: columns of the block table
-  Field token_ids_, positions_, cu_seqlens_, seq_lens_, logits_rows_, row_slots_;
-  std::vector<Field> block_tables_, slot_mappings_;
-  int64_t small_bytes_ = 0;  ///< everything but the block tables: copied whole
+  Layout layout_;
   Buffer host_, device_;
-};
-
-/// The device tables of SamplingTables for max_num_seqs slots.
-class SlotTables {
- public:
-  SlotTables(Ops& ops, int64_t max_num_seqs);
-  const SamplingTables& tables() const { return tables_; }
-  /// Enqueues the copy of one slot's parameters; last_token is left alone.
-  void set(int32_t slot, const SlotSampling& sampling);
-
- private:
-  Ops& ops_;
-  Buffer host_, device_;
-  SamplingTables tables_;
-  SamplingTables staging_;
 };
 
 }  // namespace tokenmill

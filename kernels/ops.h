@@ -43,23 +43,36 @@ struct AttentionParams {
 /// Vocabulary tiles are absolute: tile i covers ids [i * 1024, (i + 1) * 1024).
 constexpr int64_t kVocabTile = 1024;
 
-/// Logits of R rows and their per-tile partials; f32, tiles in ascending id order. For row r with temperature t (1 when
-/// greedy): max, argmax (smallest id among equals), sum_exp = sum exp(l - max), sum_exp_t = sum exp((l - max) / t),
-/// all over the tile's ids below vocab_size. A row with a NaN or infinite logit has non_finite != 0 in that tile.
+/// Logits of R rows and their per-tile partials; f32, tiles in ascending id order, over the ids below vocab_size. Raw
+/// logits l are the model's; adjusted logits x are what a token is chosen from (Ops::pick), equal to l in most rows.
+/// For row r with temperature t (1 when greedy), all per tile:
 struct HeadTiles {
-  TensorView logits;      ///< [R, vocab rows of this shard] f32
-  TensorView max;         ///< [R, tiles] f32
-  TensorView argmax;      ///< [R, tiles] i32, absolute ids
-  TensorView sum_exp;     ///< [R, tiles] f32
-  TensorView sum_exp_t;   ///< [R, tiles] f32
-  TensorView non_finite;  ///< [R, tiles] i32
+  TensorView logits;        ///< [R, vocab rows of this shard] f32: l
+  TensorView max;           ///< [R, tiles] f32: of l
+  TensorView sum_exp;       ///< [R, tiles] f32: sum exp(l - max)
+  TensorView adjusted_max;  ///< [R, tiles] f32: of x; minus infinity when every id of the tile is masked
+  TensorView argmax;        ///< [R, tiles] i32: of x, absolute, the smallest id among equals
+  TensorView sum_exp_t;     ///< [R, tiles] f32: sum exp((x - adjusted_max) / t)
+  TensorView non_finite;    ///< [R, tiles] i32: not 0 when an l is NaN or infinite
 };
 
-/// What pick() chose. status 0: fine; 1: the row's logits hold NaN or infinity (token_id is 0 then).
+/// What pick() chose. status 0: fine; 1: the row's logits hold NaN or infinity; 2: bias and masks leave no id (token_id
+/// is 0 in both).
 struct PickResult {
   TensorView token_ids;  ///< [R] i32
   TensorView logprobs;   ///< [R] f32: log softmax of the raw logits (before temperature and filters) at the chosen id
   TensorView status;     ///< [R] i32
+};
+
+/// Logprobs of raw logits. Ranks count from 1: one more than the ids with a larger logit. Row r fills num_top[r] of its
+/// K columns and leaves the others; rows with num_top -1, or status 1, are left as they are but for their status.
+struct LogprobResult {
+  TensorView logprobs;      ///< [R] f32: of token_ids[r]
+  TensorView ranks;         ///< [R] i32
+  TensorView status;        ///< [R] i32: 1 when the row's logits hold NaN or infinity, else 0
+  TensorView top_ids;       ///< [R, K] i32
+  TensorView top_logprobs;  ///< [R, K] f32
+  TensorView top_ranks;     ///< [R, K] i32
 };
 
 /// The largest steps a backend will be asked for: what its own work space depends on.
@@ -157,17 +170,36 @@ class Ops {
   void sum_parts(TensorView out, TensorView parts);
 
   // ---- head and sampling ----------------------------------------------------------------------------------------
+  /// A slot's row of tables.counts from scratch: kInPrompt for the ids of the first num_prompt_tokens, one per later
+  /// one. For a sequence that enters the slot or is rewound; pick() counts from there. token_ids are read before it
+  /// returns.
+  void count_tokens(const SamplingTables& tables, int32_t slot, std::span<const int32_t> token_ids,
+                    int64_t num_prompt_tokens);
+  /// A slot's row of tables.bias from scratch: fill everywhere, then values[i] at ids[i]. Both are read before it
+  /// returns.
+  void set_bias(const SamplingTables& tables, int32_t slot, float fill, std::span<const int32_t> ids,
+                std::span<const float> values);
+
   /// logits = hidden head^T and the per-tile partials. hidden [R, hidden_size]; first_id: absolute id of the shard's
-  /// first row, a multiple of kVocabTile; ids >= vocab_size are padding and never counted. row_slots [R].
+  /// first row, a multiple of kVocabTile; ids >= vocab_size are padding and never counted. rows.slots undefined: no
+  /// token is chosen from these rows (they are scored); their adjusted logits are the raw ones.
   void lm_head_tiles(const HeadTiles& out, TensorView hidden, const Linear& head, int64_t first_id, int64_t vocab_size,
-                     TensorView row_slots, const SamplingTables& tables);
-  /// Chooses one token per row from the tiles of the whole vocabulary and stores it in last_token[slot].
-  /// Greedy: the largest logit, smallest id among equals. Else, on logits / temperature: min-p, top-k (ties of the k-th
-  /// largest stay), top-p (smallest prefix in order of descending probability, then ascending id, whose mass reaches
-  /// p), then inverse CDF in ascending id with the one uniform of (key, positions[logits_rows[r]] + 1);
-  /// kernels/random.h.
+                     const LogitsRows& rows, const SamplingTables& tables);
+  /// Chooses one token per row from the tiles of the whole vocabulary, stores it in last_token[slot] and counts it
+  /// where the slot's counts are kept. A forced id is taken as it is. Else, of the slot's row, in vLLM's order:
+  ///   x = l + bias (minus infinity: masked), and minus infinity for the row's masked ids
+  ///   ids of prompt or generated tokens: x / repetition_penalty where x > 0, x * repetition_penalty elsewhere
+  ///   ids generated c > 0 times: x - frequency_penalty * c, then - presence_penalty
+  /// each rounded to f32 and kept inside its finite range. Greedy: the largest x, smallest id among equals. Else, on
+  /// x / temperature: min-p, top-k (ties of the k-th largest stay), top-p (smallest prefix in order of descending
+  /// probability, then ascending id, whose mass reaches p), then inverse CDF in ascending id with the one uniform of
+  /// (key, positions[rows.tokens[r]] + 1); kernels/random.h.
   void pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
             const SamplingTables& tables);
+  /// Log softmax of the raw logits at rows.token_ids, its rank, and num_top others: the most likely in descending order
+  /// (ascending id among equals), or the listed ids in their order. tiles: of the whole vocabulary, as for pick().
+  void token_logprobs(const LogprobResult& out, const HeadTiles& tiles, int64_t vocab_size, const LogprobRows& rows,
+                      const SamplingTables& tables);
 
  private:
   virtual void do_copy_blocks(KvPool& pool, std::span<const BlockCopy> copies) = 0;
@@ -186,10 +218,16 @@ class Ops {
   virtual void do_gated_activation(TensorView out, TensorView gate_up, Activation activation) = 0;
   virtual void do_gather_rows(TensorView out, TensorView x, TensorView rows) = 0;
   virtual void do_sum_parts(TensorView out, TensorView parts) = 0;
+  virtual void do_count_tokens(const SamplingTables& tables, int32_t slot, std::span<const int32_t> token_ids,
+                               int64_t num_prompt_tokens) = 0;
+  virtual void do_set_bias(const SamplingTables& tables, int32_t slot, float fill, std::span<const int32_t> ids,
+                           std::span<const float> values) = 0;
   virtual void do_lm_head_tiles(const HeadTiles& out, TensorView hidden, const Linear& head, int64_t first_id,
-                                int64_t vocab_size, TensorView row_slots, const SamplingTables& tables) = 0;
+                                int64_t vocab_size, const LogitsRows& rows, const SamplingTables& tables) = 0;
   virtual void do_pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
                        const SamplingTables& tables) = 0;
+  virtual void do_token_logprobs(const LogprobResult& out, const HeadTiles& tiles, int64_t vocab_size,
+                                 const LogprobRows& rows, const SamplingTables& tables) = 0;
 };
 
 /// Bytes of one block in the canonical layout of export_blocks.

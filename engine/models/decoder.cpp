@@ -53,13 +53,11 @@ Activations carve(const ModelConfig& c, DType dtype, int64_t tokens, int64_t row
   const int64_t num_tiles = (c.vocab_size + kVocabTile - 1) / kVocabTile;
   a.tiles.logits = carver.take(DType::kF32, rows, c.vocab_size);
   a.tiles.max = carver.take(DType::kF32, rows, num_tiles);
-  a.tiles.argmax = carver.take(DType::kI32, rows, num_tiles);
   a.tiles.sum_exp = carver.take(DType::kF32, rows, num_tiles);
+  a.tiles.adjusted_max = carver.take(DType::kF32, rows, num_tiles);
+  a.tiles.argmax = carver.take(DType::kI32, rows, num_tiles);
   a.tiles.sum_exp_t = carver.take(DType::kF32, rows, num_tiles);
   a.tiles.non_finite = carver.take(DType::kI32, rows, num_tiles);
-  a.picked.token_ids = carver.take(DType::kI32, rows);
-  a.picked.logprobs = carver.take(DType::kF32, rows);
-  a.picked.status = carver.take(DType::kI32, rows);
   return a;
 }
 
@@ -67,13 +65,13 @@ Activations carve(const ModelConfig& c, DType dtype, int64_t tokens, int64_t row
 
 Activations cut(const Activations& a, int64_t num_tokens, int64_t num_rows) {
   Activations out = a;
-  for (TensorView* v : {&out.hidden, &out.normed, &out.qkv, &out.attention, &out.gate_up, &out.gated, &out.block_out,
-                        &out.cos_sin}) {
+  for (TensorView* v :
+       {&out.hidden, &out.normed, &out.qkv, &out.attention, &out.gate_up, &out.gated, &out.block_out, &out.cos_sin}) {
     *v = v->slice_rows(0, num_tokens);
   }
-  for (TensorView* v : {&out.row_hidden, &out.row_attention, &out.row_normed, &out.tiles.logits, &out.tiles.max,
-                        &out.tiles.argmax, &out.tiles.sum_exp, &out.tiles.sum_exp_t, &out.tiles.non_finite,
-                        &out.picked.token_ids, &out.picked.logprobs, &out.picked.status}) {
+  for (TensorView* v :
+       {&out.row_hidden, &out.row_attention, &out.row_normed, &out.tiles.logits, &out.tiles.max, &out.tiles.sum_exp,
+        &out.tiles.adjusted_max, &out.tiles.argmax, &out.tiles.sum_exp_t, &out.tiles.non_finite}) {
     *v = v->slice_rows(0, num_rows);
   }
   return out;
@@ -197,8 +195,11 @@ void Decoder::mlp(Ops& ops, const Layer& layer, TensorView out, TensorView norme
   ops.linear(out, gated, *layer.down, {.bias = layer.down_bias, .residual = {}});
 }
 
-void Decoder::forward(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a) const {
+void Decoder::forward(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& all,
+                      const HeadOutput& out) const {
   const auto eps = static_cast<float>(config_.rms_norm_eps);
+  const int64_t num_rows = step.rows.tokens.num_elements();
+  const Activations a = cut(all, step.token_ids.num_elements(), num_rows);
   ops.embed(a.hidden, *embedding_, step.token_ids, tables.last_token);
   ops.rope_angles(a.cos_sin, step.positions, inv_freq_, rope_.multiplier);
   ops.rms_norm(a.normed, a.hidden, layers_.front().input_norm, eps);
@@ -210,19 +211,47 @@ void Decoder::forward(Ops& ops, const StepTensors& step, const SamplingTables& t
     mlp(ops, layer, a.block_out, a.normed, a);
     ops.add_rms_norm(a.normed, a.hidden, a.block_out, layers_[i + 1].input_norm, eps);
   }
-  // After the last layer's attention only the rows that are sampled matter.
+  attend(ops, step, layers_.back(), a);
+  score(ops, step, tables, all, out.scored);
+  if (num_rows == 0) return;
+  logits(ops, tables, step.rows.tokens, step.rows, a);
+  ops.pick(out.picked, a.tiles, config_.vocab_size, step, tables);
+  if (!step.sampled.num_top.defined()) return;
+  LogprobRows reported = step.sampled;
+  reported.token_ids = out.picked.token_ids;
+  ops.token_logprobs(out.sampled, a.tiles, config_.vocab_size, reported, tables);
+}
+
+/// After the last layer's attention only the rows that are sampled or scored matter: the rest of that layer, and the
+/// head, for the tokens row_tokens. a: cut to as many rows.
+void Decoder::logits(Ops& ops, const SamplingTables& tables, TensorView row_tokens, const LogitsRows& rows,
+                     const Activations& a) const {
+  const auto eps = static_cast<float>(config_.rms_norm_eps);
   const Layer& last = layers_.back();
-  attend(ops, step, last, a);
-  if (step.logits_rows.empty()) return;
-  const TensorView row_out = a.block_out.slice_rows(0, step.logits_rows.num_elements());
-  ops.gather_rows(a.row_attention, a.attention, step.logits_rows);
-  ops.gather_rows(a.row_hidden, a.hidden, step.logits_rows);
+  const TensorView row_out = a.block_out.slice_rows(0, row_tokens.num_elements());
+  ops.gather_rows(a.row_attention, a.attention, row_tokens);
+  ops.gather_rows(a.row_hidden, a.hidden, row_tokens);
   ops.linear(row_out, a.row_attention, *last.output, {.bias = last.output_bias, .residual = {}});
   ops.add_rms_norm(a.row_normed, a.row_hidden, row_out, last.post_attention_norm, eps);
   mlp(ops, last, row_out, a.row_normed, a);
   ops.add_rms_norm(a.row_normed, a.row_hidden, row_out, final_norm_, eps);
-  ops.lm_head_tiles(a.tiles, a.row_normed, *head_, 0, config_.vocab_size, step.row_slots, tables);
-  ops.pick(a.picked, a.tiles, config_.vocab_size, step, tables);
+  ops.lm_head_tiles(a.tiles, a.row_normed, *head_, 0, config_.vocab_size, rows, tables);
+}
+
+void Decoder::score(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& all,
+                    const LogprobResult& out) const {
+  const int64_t num_scored = step.scored_tokens.num_elements(), num_tokens = step.token_ids.num_elements();
+  for (int64_t begin = 0; begin < num_scored; begin += all.tiles.logits.rows()) {
+    const int64_t count = std::min(all.tiles.logits.rows(), num_scored - begin);
+    const auto part = [&](const TensorView& view) { return view.slice_rows(begin, count); };
+    const Activations a = cut(all, num_tokens, count);
+    logits(ops, tables, part(step.scored_tokens), {}, a);
+    ops.token_logprobs({part(out.logprobs), part(out.ranks), part(out.status), part(out.top_ids),
+                        part(out.top_logprobs), part(out.top_ranks)},
+                       a.tiles, config_.vocab_size,
+                       {part(step.scored.token_ids), part(step.scored.num_top), part(step.scored.listed_slots)},
+                       tables);
+  }
 }
 
 }  // namespace tokenmill

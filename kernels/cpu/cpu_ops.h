@@ -81,10 +81,16 @@ class CpuOps final : public Ops {
   void do_gated_activation(TensorView out, TensorView gate_up, Activation activation) override;
   void do_gather_rows(TensorView out, TensorView x, TensorView rows) override;
   void do_sum_parts(TensorView out, TensorView parts) override;
+  void do_count_tokens(const SamplingTables& tables, int32_t slot, std::span<const int32_t> token_ids,
+                       int64_t num_prompt_tokens) override;
+  void do_set_bias(const SamplingTables& tables, int32_t slot, float fill, std::span<const int32_t> ids,
+                   std::span<const float> values) override;
   void do_lm_head_tiles(const HeadTiles& out, TensorView hidden, const Linear& head, int64_t first_id,
-                        int64_t vocab_size, TensorView row_slots, const SamplingTables& tables) override;
+                        int64_t vocab_size, const LogitsRows& rows, const SamplingTables& tables) override;
   void do_pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
                const SamplingTables& tables) override;
+  void do_token_logprobs(const LogprobResult& out, const HeadTiles& tiles, int64_t vocab_size, const LogprobRows& rows,
+                         const SamplingTables& tables) override;
 
   void make_plan(const StepTensors& step);
   void run_attention(TensorView out, TensorView q, const StepTensors& step, KvLayer kv, const AttentionParams& params);

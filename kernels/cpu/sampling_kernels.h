@@ -9,15 +9,25 @@ namespace tokenmill::cpu {
 /// Partials of one row's vocabulary tile; see HeadTiles in kernels/ops.h.
 struct TilePartials {
   float max;
+  float sum_exp;
+  float adjusted_max;
   int32_t argmax;  ///< relative to the tile
-  float sum_exp, sum_exp_t;
+  float sum_exp_t;
   int32_t non_finite;
 };
 
+/// The penalties of one row; see Ops::pick.
+struct Penalties {
+  float presence = 0, frequency = 0, repetition = 1;
+};
+
 struct SamplingKernels {
-  /// count >= 1 logits of one tile.
-  TilePartials (*tile_partials)(const float* logits, int64_t count, float temperature);
-  /// scaled[i] = (logits[i] - max) / temperature, weight[i] = exp(scaled[i]). scaled may be null.
+  /// count >= 1 logits of one tile; adjusted: what is chosen from, null when these are the logits themselves.
+  TilePartials (*tile_partials)(const float* logits, const float* adjusted, int64_t count, float temperature);
+  /// out[i] = logits[i] with its bias and penalties; bias and counts may be null.
+  void (*adjust)(const float* logits, const float* bias, const int32_t* counts, int64_t count,
+                 const Penalties& penalties, float* out);
+  /// scaled[i] = (logits[i] - max) / temperature, weight[i] = exp(scaled[i]). scaled may be null, or logits.
   void (*weights)(const float* logits, int64_t count, float max, float temperature, float* scaled, float* weight);
 };
 

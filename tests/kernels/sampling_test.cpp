@@ -7,113 +7,38 @@
 
 #include "tests/support/backends.h"
 #include "tests/support/reference.h"
+#include "tests/support/sampler.h"
 #include "tests/support/tolerance.h"
 
 using namespace tokenmill;
 using test::HostTensor;
+using test::random_logits;
+using test::Sampler;
 
 namespace {
 
 struct Params {
   float temperature = 0, top_p = 1, min_p = 0;
   int32_t top_k = 0;
+  operator reference::SamplerRow() const {
+    return {.temperature = temperature, .filter = {.min_p = min_p, .top_k = top_k, .top_p = top_p}};
+  }
 };
 
-/// R rows of logits through head tiles and pick. The hidden state is the logits themselves, the head the identity, so
-/// that a row's logits are known exactly.
-class Sampler {
- public:
-  Sampler(Ops& ops, int64_t rows, int64_t vocab, int64_t padded_vocab)
-      : ops_(ops),
-        rows_(rows),
-        vocab_(vocab),
-        tiles_count_((padded_vocab + kVocabTile - 1) / kVocabTile),
-        hidden_(DType::kF32, {rows, padded_vocab}),
-        logits_(DType::kF32, {rows, padded_vocab}, 3),
-        max_(DType::kF32, {rows, tiles_count_}),
-        argmax_(DType::kI32, {rows, tiles_count_}),
-        sum_exp_(DType::kF32, {rows, tiles_count_}),
-        sum_exp_t_(DType::kF32, {rows, tiles_count_}),
-        non_finite_(DType::kI32, {rows, tiles_count_}),
-        temperature_(DType::kF32, {rows}),
-        top_p_(DType::kF32, {rows}),
-        min_p_(DType::kF32, {rows}),
-        top_k_(DType::kI32, {rows}),
-        key_(DType::kI64, {rows}),
-        last_(DType::kI32, {rows}),
-        positions_(DType::kI64, {rows}),
-        logits_rows_(DType::kI32, {rows}),
-        slots_(DType::kI32, {rows}),
-        ids_(DType::kI32, {rows}),
-        logprobs_(DType::kF32, {rows}),
-        status_(DType::kI32, {rows}),
-        identity_(make_identity(padded_vocab)),
-        head_(ops, identity_) {
-    for (int64_t r = 0; r < rows; ++r) {
-      set(r, {});
-      set_random(r, 1, r);
-      logits_rows_.set(0, r, static_cast<double>(r));
-      slots_.set(0, r, static_cast<double>(rows - 1 - r));  // a slot is not its row
-    }
-    last_.fill(-7);
+/// Rows of one slot each, nothing forced, nothing masked.
+struct PlainRows {
+  PlainRows(int64_t rows, bool one_slot)
+      : slots(DType::kI32, {rows}), forced(DType::kI32, {rows}), offsets(DType::kI32, {rows + 1}) {
+    for (int64_t r = 0; r < rows; ++r) slots.set(0, r, one_slot ? 0 : static_cast<double>(r));
+    forced.fill(-1);
+    offsets.fill(0);
   }
-  void set_logits(int64_t row, const std::vector<double>& logits) {
-    for (size_t i = 0; i < logits.size(); ++i) hidden_.set(row, static_cast<int64_t>(i), logits[i]);
+  LogitsRows view(int64_t rows) const {
+    return {slots.view().slice_rows(0, rows), slots.view().slice_rows(0, rows), forced.view().slice_rows(0, rows),
+            offsets.view().slice_rows(0, rows + 1), slots.view().slice_rows(0, 0)};
   }
-  void set(int64_t row, const Params& p) {
-    const int64_t slot = rows_ - 1 - row;
-    temperature_.set(0, slot, p.temperature);
-    top_p_.set(0, slot, p.top_p);
-    min_p_.set(0, slot, p.min_p);
-    top_k_.set(0, slot, p.top_k);
-  }
-  void set_random(int64_t row, uint64_t key, int64_t position) {
-    key_.view().as<int64_t>()[rows_ - 1 - row] = static_cast<int64_t>(key);
-    positions_.view().as<int64_t>()[row] = position;
-  }
-  HeadTiles tiles() const { return {logits_, max_, argmax_, sum_exp_, sum_exp_t_, non_finite_}; }
-  SamplingTables tables() const { return {temperature_, top_p_, min_p_, top_k_, key_, last_}; }
-  void head() {
-    ops_.lm_head_tiles(tiles(), hidden_, head_.get(), 0, vocab_, slots_, tables());
-    ops_.stream().synchronize();
-  }
-  void pick() {
-    StepTensors step;
-    step.positions = positions_;
-    step.logits_rows = logits_rows_;
-    step.row_slots = slots_;
-    ops_.pick({ids_, logprobs_, status_}, tiles(), vocab_, step, tables());
-    ops_.stream().synchronize();
-  }
-  void run() {
-    head();
-    pick();
-  }
-  int64_t id(int64_t row) const { return static_cast<int64_t>(ids_.get(0, row)); }
-  double logprob(int64_t row) const { return logprobs_.get(0, row); }
-  int64_t status(int64_t row) const { return static_cast<int64_t>(status_.get(0, row)); }
-  int64_t last(int64_t row) const { return static_cast<int64_t>(last_.get(0, rows_ - 1 - row)); }
-
- private:
-  static HostTensor make_identity(int64_t n) {
-    HostTensor w(DType::kF32, {n, n});
-    w.fill(0);
-    for (int64_t i = 0; i < n; ++i) w.set(i, i, 1);
-    return w;
-  }
-  Ops& ops_;
-  int64_t rows_, vocab_, tiles_count_;
-  HostTensor hidden_, logits_, max_, argmax_, sum_exp_, sum_exp_t_, non_finite_, temperature_, top_p_, min_p_, top_k_,
-      key_, last_, positions_, logits_rows_, slots_, ids_, logprobs_, status_, identity_;
-  test::TestLinear head_;
+  HostTensor slots, forced, offsets;
 };
-
-std::vector<double> random_logits(int64_t n, uint64_t seed, double spread) {
-  test::Random random(seed);
-  std::vector<double> logits;
-  for (int64_t i = 0; i < n; ++i) logits.push_back(static_cast<float>(random.uniform(-spread, spread)));
-  return logits;
-}
 
 }  // namespace
 
@@ -126,19 +51,20 @@ TEST_CASE("lm_head_tiles gives the product and each tile's maximum, first argmax
       test::Random random(61);
       HostTensor hidden(dtype, {kRows, kHidden}), w(dtype, {kVocab, kHidden}), logits(DType::kF32, {kRows, kVocab}, 1);
       HostTensor max(DType::kF32, {kRows, 3}), argmax(DType::kI32, {kRows, 3}), sum(DType::kF32, {kRows, 3}),
-          sum_t(DType::kF32, {kRows, 3}), bad(DType::kI32, {kRows, 3}), slots(DType::kI32, {kRows}),
+          sum_t(DType::kF32, {kRows, 3}), bad(DType::kI32, {kRows, 3}), adjusted(DType::kF32, {kRows, 3}),
           temperature(DType::kF32, {kRows});
+      const PlainRows rows(kRows, false);
       hidden.fill_random(random);
       w.fill_random(random);
       for (int64_t r = 0; r < kRows; ++r) {
-        slots.set(0, r, static_cast<double>(r));
         temperature.set(0, r, r == 0 ? 0 : 0.5 * static_cast<double>(r));
       }
       SamplingTables tables;
       tables.temperature = temperature;
       const test::TestLinear head(*ops, w);
       constexpr int64_t kFirst = 4096, kLimit = kFirst + 2300;  // the last 200 ids are padding
-      ops->lm_head_tiles({logits, max, argmax, sum, sum_t, bad}, hidden, head.get(), kFirst, kLimit, slots, tables);
+      ops->lm_head_tiles({logits, max, sum, adjusted, argmax, sum_t, bad}, hidden, head.get(), kFirst, kLimit,
+                         rows.view(kRows), tables);
       ops->stream().synchronize();
       CHECK_EQ(test::differences(logits.values(), reference::linear(hidden.values(), w.values(), kHidden, {}, {}),
                                  test::tolerance(DType::kF32)),
@@ -160,6 +86,7 @@ TEST_CASE("lm_head_tiles gives the product and each tile's maximum, first argmax
             total_t += std::exp((logits.get(r, i) - top) / t);
           }
           CHECK_EQ(max.get(r, tile), top);
+          CHECK_EQ(adjusted.get(r, tile), top);
           CHECK_EQ(argmax.get(r, tile), kFirst + best);
           CHECK(sum.get(r, tile) == doctest::Approx(total).epsilon(1e-5));
           CHECK(sum_t.get(r, tile) == doctest::Approx(total_t).epsilon(1e-5));
@@ -177,25 +104,24 @@ TEST_CASE("the head's tiles and picks have the same bits in any batch and with a
     for (const int threads : {1, 2, 3}) {
       const auto ops = test::cpu_backend(isa, threads);
       test::Random random(62);
-      HostTensor hidden(DType::kBF16, {kRows, kHidden}), w(DType::kBF16, {kVocab, kHidden}), slots(DType::kI32, {1}),
+      HostTensor hidden(DType::kBF16, {kRows, kHidden}), w(DType::kBF16, {kVocab, kHidden}),
           temperature(DType::kF32, {1});
+      const PlainRows plain(kRows, true);
       hidden.fill_random(random);
       w.fill_random(random);
-      HostTensor all_slots(DType::kI32, {kRows});
-      all_slots.fill(0);
-      slots.fill(0);
       temperature.fill(0.7);
       SamplingTables tables;
       tables.temperature = temperature;
       const test::TestLinear head(*ops, w);
       const auto run = [&](int64_t begin, int64_t rows) {
         HostTensor logits(DType::kF32, {rows, kVocab}), max(DType::kF32, {rows, 3}), argmax(DType::kI32, {rows, 3}),
-            sum(DType::kF32, {rows, 3}), sum_t(DType::kF32, {rows, 3}), bad(DType::kI32, {rows, 3});
-        ops->lm_head_tiles({logits, max, argmax, sum, sum_t, bad}, hidden.view().slice_rows(begin, rows), head.get(), 0,
-                           kVocab, all_slots.view().slice_rows(0, rows), tables);
+            sum(DType::kF32, {rows, 3}), sum_t(DType::kF32, {rows, 3}), bad(DType::kI32, {rows, 3}),
+            adjusted(DType::kF32, {rows, 3});
+        ops->lm_head_tiles({logits, max, sum, adjusted, argmax, sum_t, bad}, hidden.view().slice_rows(begin, rows),
+                           head.get(), 0, kVocab, plain.view(rows), tables);
         ops->stream().synchronize();
         std::vector<std::byte> last_row;  // of every output
-        for (const HostTensor* t : {&logits, &max, &argmax, &sum, &sum_t, &bad}) {
+        for (const HostTensor* t : {&logits, &max, &sum, &adjusted, &argmax, &sum_t, &bad}) {
           const auto bytes = t->bytes();
           last_row.insert(last_row.end(), bytes.end() - static_cast<std::ptrdiff_t>(bytes.size()) / rows, bytes.end());
         }
@@ -280,9 +206,9 @@ TEST_CASE("extreme temperatures, top-p 0, top-k past the vocabulary and min-p 1 
     }
     Sampler tied(*ops, 2, 4, 4);
     tied.set_logits(0, {1, 7, 7, 6.9999});
-    tied.set(0, {.temperature = 1, .min_p = 1});
+    tied.set(0, Params{.temperature = 1, .min_p = 1});
     tied.set_logits(1, {1, 7, 7, 6.9999});
-    tied.set(1, {.temperature = 1, .top_k = 1});  // ties of the largest stay
+    tied.set(1, Params{.temperature = 1, .top_k = 1});  // ties of the largest stay
     bool seen[2][4] = {};
     for (uint64_t key = 0; key < 100; ++key) {
       for (int64_t r = 0; r < 2; ++r) tied.set_random(r, key, 5);
@@ -298,7 +224,7 @@ TEST_CASE("extreme temperatures, top-p 0, top-k past the vocabulary and min-p 1 
     Sampler wide(*ops, 2, 30, 30);  // top-k 1000 is no top-k: the same draw
     for (int64_t r = 0; r < 2; ++r) wide.set_logits(r, random_logits(30, 65, 2));
     wide.set(0, {.temperature = 1});
-    wide.set(1, {.temperature = 1, .top_k = 1000});
+    wide.set(1, Params{.temperature = 1, .top_k = 1000});
     for (uint64_t key = 0; key < 100; ++key) {
       for (int64_t r = 0; r < 2; ++r) wide.set_random(r, key, 5);
       wide.run();
@@ -389,14 +315,14 @@ TEST_CASE("frequencies of draws pass a chi-squared test against the exact distri
 TEST_CASE("pick and lm_head_tiles say what does not fit") {
   Ops& ops = *test::backends().front();
   Sampler sampler(ops, 1, 3, 3);
-  HostTensor hidden(DType::kF32, {1, 3}), w(DType::kF32, {3, 3}), slots(DType::kI32, {1}), two(DType::kF32, {2, 1});
+  HostTensor hidden(DType::kF32, {1, 3}), w(DType::kF32, {3, 3}), two(DType::kF32, {2, 1});
   w.fill(0);
   const test::TestLinear head(ops, w);
-  CHECK_THROWS_WITH_AS(ops.lm_head_tiles(sampler.tiles(), hidden, head.get(), 100, 3, slots, sampler.tables()),
+  CHECK_THROWS_WITH_AS(ops.lm_head_tiles(sampler.tiles(), hidden, head.get(), 100, 3, sampler.rows(), sampler.tables()),
                        "lm_head_tiles: first_id 100 is not a multiple of 1024", Error);
   HeadTiles tiles = sampler.tiles();
   tiles.max = two;
-  CHECK_THROWS_WITH_AS(ops.lm_head_tiles(tiles, hidden, head.get(), 0, 3, slots, sampler.tables()),
+  CHECK_THROWS_WITH_AS(ops.lm_head_tiles(tiles, hidden, head.get(), 0, 3, sampler.rows(), sampler.tables()),
                        doctest::Contains("max float32 [2, 1] does not match the tiles of logits float32 [1, 3]"),
                        Error);
   CHECK_THROWS_WITH_AS(ops.pick({}, sampler.tiles(), 4, {}, sampler.tables()),

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "kernels/core/check.h"
-#include "kernels/random.h"
 #include "kernels/weight_rows.h"
+#include "tests/support/fake_weights.h"
 #include "tests/support/random.h"
 #include "tests/support/reference.h"
 
@@ -104,7 +104,11 @@ void norm_row(const TensorView& out, const TensorView& x, int64_t row, int64_t c
   }
 }
 
-void multiply(const TensorView& out, const TensorView& x, const TensorView& w, const LinearCall& call) {
+}  // namespace
+
+TensorView fake_table(const Linear& linear) { return dynamic_cast<const FakeWeights<Linear>&>(linear).table(); }
+
+void fake_multiply(const TensorView& out, const TensorView& x, const TensorView& w, const LinearCall& call) {
   for (int64_t r = 0; r < x.rows(); ++r) {
     for (int64_t c = 0; c < w.rows(); ++c) {
       double sum = 0;
@@ -115,8 +119,6 @@ void multiply(const TensorView& out, const TensorView& x, const TensorView& w, c
     }
   }
 }
-
-}  // namespace
 
 int64_t FakeOps::linear_bytes(const LinearSpec& spec) { return spec.out_features * spec.in_features * 4; }
 
@@ -202,7 +204,7 @@ void FakeOps::do_add_rms_norm(TensorView normed, TensorView hidden, TensorView b
 
 void FakeOps::do_linear(TensorView out, TensorView x, const Linear& weights, const LinearCall& call) {
   const TensorView w = dynamic_cast<const FakeWeights<Linear>&>(weights).table();
-  stream_.enqueue([=] { multiply(out, x, w, call); });
+  stream_.enqueue([=] { fake_multiply(out, x, w, call); });
 }
 
 void FakeOps::do_rope_angles(TensorView cos_sin, TensorView positions, TensorView inv_freq, float multiplier) {
@@ -317,70 +319,6 @@ void FakeOps::do_sum_parts(TensorView out, TensorView parts) {
         for (int64_t p = 0; p < parts.size(0); ++p) sum += static_cast<float>(get(parts, p * parts.size(1) + r, i));
         put(out, r, i, sum);
       }
-    }
-  });
-}
-
-void FakeOps::do_lm_head_tiles(const HeadTiles& out, TensorView hidden, const Linear& head, int64_t first_id,
-                               int64_t vocab_size, TensorView row_slots, const SamplingTables& tables) {
-  const TensorView w = dynamic_cast<const FakeWeights<Linear>&>(head).table();
-  stream_.enqueue([=] {
-    multiply(out.logits, hidden, w, {});
-    for (int64_t r = 0; r < hidden.rows(); ++r) {
-      const double set_t = get(tables.temperature, 0, row_slots.as<int32_t>()[r]), t = set_t > 0 ? set_t : 1;
-      for (int64_t tile = 0; tile < out.max.cols(); ++tile) {
-        const int64_t begin = tile * kVocabTile;
-        const int64_t end = std::min({begin + kVocabTile, w.rows(), vocab_size - first_id});
-        double max = -INFINITY, sum = 0, sum_t = 0;
-        int64_t best = begin;
-        bool bad = false;
-        for (int64_t i = begin; i < end; ++i) {
-          const double l = get(out.logits, r, i);
-          bad = bad || !std::isfinite(l);
-          if (l > max) {
-            max = l;
-            best = i;
-          }
-        }
-        for (int64_t i = begin; i < end; ++i) {
-          sum += std::exp(get(out.logits, r, i) - max);
-          sum_t += std::exp((get(out.logits, r, i) - max) / t);
-        }
-        put(out.max, r, tile, max);
-        put(out.argmax, r, tile, static_cast<double>(first_id + best));
-        put(out.sum_exp, r, tile, sum);
-        put(out.sum_exp_t, r, tile, sum_t);
-        put(out.non_finite, r, tile, bad ? 1 : 0);
-      }
-    }
-  });
-}
-
-void FakeOps::do_pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
-                      const SamplingTables& tables) {
-  stream_.enqueue([=] {
-    for (int64_t r = 0; r < tiles.logits.rows(); ++r) {
-      const int64_t slot = step.row_slots.as<int32_t>()[r], token = step.logits_rows.as<int32_t>()[r];
-      reference::Values logits;
-      for (int64_t i = 0; i < vocab_size; ++i) logits.push_back(get(tiles.logits, r, i));
-      const bool bad = !std::all_of(logits.begin(), logits.end(), [](double l) { return std::isfinite(l); });
-      int64_t id = bad ? 0 : std::max_element(logits.begin(), logits.end()) - logits.begin();
-      const double t = get(tables.temperature, 0, slot);
-      if (!bad && t > 0) {
-        const auto p = reference::filtered_softmax(
-            logits, t, {get(tables.min_p, 0, slot), tables.top_k.as<int32_t>()[slot], get(tables.top_p, 0, slot)});
-        const double u =
-            uniform(static_cast<uint64_t>(tables.key.as<int64_t>()[slot]), step.positions.as<int64_t>()[token] + 1);
-        double sum = 0;
-        for (size_t i = 0; i < p.size() && sum <= u; ++i) {
-          if (p[i] > 0) id = static_cast<int64_t>(i);
-          sum += p[i];
-        }
-      }
-      put(out.token_ids, 0, r, static_cast<double>(id));
-      put(out.logprobs, 0, r, bad ? 0 : std::log(reference::softmax(logits, 1)[static_cast<size_t>(id)]));
-      put(out.status, 0, r, bad ? 1 : 0);
-      put(tables.last_token, 0, slot, static_cast<double>(id));
     }
   });
 }

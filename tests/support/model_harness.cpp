@@ -20,7 +20,8 @@ ModelHarness::ModelHarness(Ops& ops, const std::string& path, DType dtype, int64
   kv_ = std::make_unique<KvCache>(ops, limits_.kv_groups, limits_.num_blocks);
   decoder_->bind(ops, kv_->pools());
   input_ = std::make_unique<StepInput>(ops, limits_);
-  tables_ = std::make_unique<SlotTables>(ops, 1);
+  tables_ = std::make_unique<SlotTables>(ops, 1, limits_.vocab_size);
+  output_ = std::make_unique<StepOutput>(ops, limits_);
   tables_->set(0, SlotSampling{});
   activation_storage_ = ops.memory().allocate(decoder_->activation_bytes(dtype, max_tokens, max_tokens));
   activations_ = decoder_->make_activations(dtype, max_tokens, max_tokens, activation_storage_);
@@ -28,7 +29,7 @@ ModelHarness::ModelHarness(Ops& ops, const std::string& path, DType dtype, int64
 }
 
 void ModelHarness::reset() {
-  slots_[0] = {true, 1, {}, {}};
+  slots_[0] = {.used = true, .occupant = 1};
   for (const int64_t count : limits_.num_blocks) {
     std::vector<int32_t> ids(count);  // descending, so that a block table that is ignored shows
     std::iota(ids.rbegin(), ids.rend(), 0);
@@ -36,15 +37,18 @@ void ModelHarness::reset() {
   }
 }
 
-std::vector<std::vector<float>> ModelHarness::step(const std::vector<int32_t>& ids, const std::vector<int32_t>& wanted) {
+std::vector<std::vector<float>> ModelHarness::step(const std::vector<int32_t>& ids,
+                                                   const std::vector<int32_t>& wanted) {
   std::vector<int32_t>& known = slots_[0].token_ids;
   StepPlan plan;
-  plan.scheduled.push_back({0, static_cast<int64_t>(known.size()), static_cast<int32_t>(ids.size()), TokenSource::kLiteral, wanted});
+  plan.scheduled.push_back(
+      {0, static_cast<int64_t>(known.size()), static_cast<int32_t>(ids.size()), TokenSource::kLiteral, wanted});
   known.insert(known.end(), ids.begin(), ids.end());
   const StepTensors tensors = input_->stage(plan, slots_);
   ops_.plan(tensors);
   const Activations a = cut(activations_, plan.num_tokens(), plan.num_logits_rows());
-  decoder_->forward(ops_, tensors, tables_->tables(), a);
+  const StepOutputShape shape = StepInput::output_shape(plan, slots_);
+  decoder_->forward(ops_, tensors, tables_->tables(), activations_, output_->device(shape));
   std::vector<std::vector<float>> out;
   for (size_t r = 0; r < wanted.size(); ++r) {
     out.emplace_back(config().vocab_size);

@@ -6,7 +6,9 @@
 #include "engine/kv_cache.h"
 #include "engine/models/checkpoint.h"
 #include "engine/models/decoder.h"
+#include "engine/slot_tables.h"
 #include "engine/step_input.h"
+#include "engine/step_output.h"
 #include "kernels/ops.h"
 
 namespace tokenmill::test {
@@ -34,6 +36,7 @@ class ModelHarness {
   std::unique_ptr<KvCache> kv_;
   std::unique_ptr<StepInput> input_;
   std::unique_ptr<SlotTables> tables_;
+  std::unique_ptr<StepOutput> output_;
   Activations activations_;
   std::vector<SlotState> slots_;
 };

@@ -1,0 +1,106 @@
+#include "engine/slot_tables.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace tokenmill {
+namespace {
+
+/// Views one after the other over base, 64-byte aligned; with base null it only counts.
+struct Carver {
+  char* base;
+  bool is_host;
+  int64_t num_bytes = 0;
+
+  TensorView take(DType dtype, std::initializer_list<int64_t> shape) {
+    int64_t count = 1;
+    for (const int64_t n : shape) count *= n;
+    const TensorView view(base == nullptr ? nullptr : base + num_bytes, dtype, shape, is_host);
+    num_bytes += (count * dtype_size(dtype) + 63) / 64 * 64;
+    return view;
+  }
+};
+
+void carve_parameters(Carver& carver, int64_t slots, SamplingTables& t) {
+  t.temperature = carver.take(DType::kF32, {slots});
+  t.top_p = carver.take(DType::kF32, {slots});
+  t.min_p = carver.take(DType::kF32, {slots});
+  t.top_k = carver.take(DType::kI32, {slots});
+  t.key = carver.take(DType::kI64, {slots});
+  t.last_token = carver.take(DType::kI32, {slots});
+  t.adjust = carver.take(DType::kI32, {slots});
+  t.presence_penalty = carver.take(DType::kF32, {slots});
+  t.frequency_penalty = carver.take(DType::kF32, {slots});
+  t.repetition_penalty = carver.take(DType::kF32, {slots});
+  t.listed_ids = carver.take(DType::kI32, {slots, kMaxLogprobTokenIds});
+}
+
+void carve_id_tables(Carver& carver, int64_t slots, int64_t vocab_size, SamplingTables& t) {
+  t.counts = carver.take(DType::kI32, {slots, vocab_size});
+  t.bias = carver.take(DType::kF32, {slots, vocab_size});
+}
+
+}  // namespace
+
+int64_t SlotTables::device_bytes(int64_t max_num_seqs, int64_t vocab_size) {
+  Carver carver{nullptr, true};
+  SamplingTables tables;
+  carve_parameters(carver, max_num_seqs, tables);
+  carve_id_tables(carver, max_num_seqs, vocab_size, tables);
+  return carver.num_bytes;
+}
+
+SlotTables::SlotTables(Ops& ops, int64_t max_num_seqs, int64_t vocab_size) : ops_(ops) {
+  Carver parameters{nullptr, true}, id_tables{nullptr, true};
+  carve_parameters(parameters, max_num_seqs, tables_);
+  carve_id_tables(id_tables, max_num_seqs, vocab_size, tables_);
+  host_ = ops.memory().allocate_host(parameters.num_bytes);
+  device_ = ops.memory().allocate(parameters.num_bytes);
+  id_tables_ = ops.memory().allocate(id_tables.num_bytes);
+  const bool is_host = ops.device().kind == DeviceKind::kCpu;
+  Carver staging{static_cast<char*>(host_.data()), true};
+  carve_parameters(staging, max_num_seqs, staging_);
+  parameters = {static_cast<char*>(device_.data()), is_host};
+  carve_parameters(parameters, max_num_seqs, tables_);
+  id_tables = {static_cast<char*>(id_tables_.data()), is_host};
+  carve_id_tables(id_tables, max_num_seqs, vocab_size, tables_);
+}
+
+void SlotTables::set(int32_t slot, const SlotSampling& sampling) {
+  const auto put = [&](const TensorView& device, const TensorView& host, auto value) {
+    auto* source = static_cast<decltype(value)*>(host.data()) + slot;
+    *source = value;
+    ops_.stream().copy(static_cast<decltype(value)*>(device.data()) + slot, source, sizeof(value));
+  };
+  put(tables_.temperature, staging_.temperature, sampling.temperature);
+  put(tables_.top_p, staging_.top_p, sampling.top_p);
+  put(tables_.min_p, staging_.min_p, sampling.min_p);
+  put(tables_.top_k, staging_.top_k, sampling.top_k);
+  put(tables_.key, staging_.key, static_cast<int64_t>(sampling.key));
+  put(tables_.presence_penalty, staging_.presence_penalty, sampling.presence_penalty);
+  put(tables_.frequency_penalty, staging_.frequency_penalty, sampling.frequency_penalty);
+  put(tables_.repetition_penalty, staging_.repetition_penalty, sampling.repetition_penalty);
+  put(tables_.adjust, staging_.adjust,
+      (sampling.has_bias() ? kAdjustBias : 0) | (sampling.has_penalties() ? kAdjustCounts : 0));
+  if (!sampling.logprob_token_ids.empty()) {
+    int32_t* source = staging_.listed_ids.row<int32_t>(slot);
+    std::copy(sampling.logprob_token_ids.begin(), sampling.logprob_token_ids.end(), source);
+    ops_.stream().copy(static_cast<int32_t*>(tables_.listed_ids.data()) + slot * kMaxLogprobTokenIds, source,
+                       static_cast<int64_t>(sampling.logprob_token_ids.size()) * 4);
+  }
+  if (!sampling.has_bias()) return;
+  bias_ids_.clear();
+  bias_values_.clear();
+  for (const TokenBias& entry : sampling.bias) {
+    bias_ids_.push_back(entry.token_id);
+    bias_values_.push_back(entry.bias);
+  }
+  ops_.set_bias(tables_, slot, sampling.only_biased ? -std::numeric_limits<float>::infinity() : 0.0f, bias_ids_,
+                bias_values_);
+}
+
+void SlotTables::count(int32_t slot, std::span<const int32_t> token_ids, int64_t num_prompt_tokens) {
+  ops_.count_tokens(tables_, slot, token_ids, num_prompt_tokens);
+}
+
+}  // namespace tokenmill

@@ -1,0 +1,51 @@
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "engine/models/decoder.h"
+#include "engine/runner.h"
+#include "kernels/ops.h"
+
+namespace tokenmill {
+
+/// How much of the output of one step is used.
+struct StepOutputShape {
+  int64_t num_rows = 0;  ///< sampled
+  int64_t num_scored = 0;
+  int64_t num_logprobs = -1;  ///< the most that a sampled row reports; -1: no row reports any
+  int64_t num_prompt_logprobs = -1;
+};
+
+/// What a step brings back, in fixed device buffers with host twins: chosen tokens, and logprobs where they are wanted.
+class StepOutput {
+ public:
+  StepOutput(Ops& ops, const RunnerLimits& limits);
+  /// Device memory that it takes, and as much on the host.
+  static int64_t device_bytes(const RunnerLimits& limits);
+
+  /// The views that a step of this shape fills.
+  HeadOutput device(const StepOutputShape& shape) const { return views(shape, device_); }
+  /// Enqueues the copies to the host; read() may be called when they are done.
+  void fetch(const StepOutputShape& shape);
+  /// Sampled row, with num_logprobs others (-1: neither rank nor others).
+  SampledToken sampled(const StepOutputShape& shape, int64_t row, int64_t num_logprobs) const;
+  /// Scored row of the prompt token token_id.
+  SampledToken scored(const StepOutputShape& shape, int64_t row, int32_t token_id, int64_t num_logprobs) const;
+
+ private:
+  /// Byte offsets of the arrays, the same on both sides.
+  struct Layout {
+    int64_t token_ids, logprobs, status, sampled_logprobs, sampled_ranks, sampled_status, sampled_top, scored_logprobs,
+        scored_ranks, scored_status, scored_top, num_bytes;
+    int64_t max_sampled_top, max_scored_top;  ///< entries of each of the three arrays of a *_top
+  };
+  static Layout layout(const RunnerLimits& limits);
+  HeadOutput views(const StepOutputShape& shape, const Buffer& buffer) const;
+  void copy(const TensorView& view);
+
+  Ops& ops_;
+  Layout layout_;
+  Buffer host_, device_;
+};
+
+}  // namespace tokenmill
