@@ -8,10 +8,10 @@
 #include <string>
 
 #include "engine/engine.h"
-#include "engine/models/checkpoint.h"
 #include "io/json.h"
 #include "kernels/core/error.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "tests/engine/models/loaded_model.h"
 #include "tests/support/fake_ops.h"
 
 namespace tokenmill {
@@ -19,29 +19,7 @@ namespace {
 
 constexpr double kGapGuard = 5e-4;
 
-/// A loaded model with its runner.
-struct Loaded {
-  Loaded(Ops& ops, const std::string& name, int64_t max_num_seqs, int64_t max_tokens, DType dtype = DType::kF32)
-      : checkpoint(std::string(TM_TEST_DATA) + "/models/" + name),
-        builder(ops, checkpoint.weights(), dtype),
-        decoder(checkpoint.config(), 192, builder) {
-    weights = ops.memory().allocate(builder.num_bytes());
-    load_weights(builder.place({static_cast<std::byte*>(weights.data()), static_cast<size_t>(weights.num_bytes())}));
-    limits.kv_groups = decoder.kv_specs(dtype, 16);
-    limits.num_blocks.assign(limits.kv_groups.size(), 40);
-    limits.max_num_seqs = limits.max_logits_rows = max_num_seqs;
-    limits.max_num_batched_tokens = max_tokens;
-    limits.max_model_len = 192;
-    limits.vocab_size = checkpoint.config().vocab_size;
-    runner = std::make_unique<ModelRunner>(ops, decoder, dtype, limits);
-  }
-  Checkpoint checkpoint;
-  WeightBuilder builder;
-  Decoder decoder;
-  Buffer weights;
-  RunnerLimits limits;
-  std::unique_ptr<ModelRunner> runner;
-};
+using test::Loaded;
 
 std::vector<int32_t> ids_of(const io::JsonValue& list) {
   std::vector<int32_t> out;

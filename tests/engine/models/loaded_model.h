@@ -1,0 +1,38 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "engine/model_runner.h"
+#include "engine/models/checkpoint.h"
+
+namespace tokenmill::test {
+
+/// A tiny model of tests/data with its runner: 192 positions, blocks of 16.
+struct Loaded {
+  Loaded(Ops& ops, const std::string& name, int64_t max_num_seqs, int64_t max_tokens, DType dtype = DType::kF32,
+         int64_t num_blocks = 40)
+      : checkpoint(std::string(TM_TEST_DATA) + "/models/" + name),
+        builder(ops, checkpoint.weights(), dtype),
+        decoder(checkpoint.config(), 192, builder) {
+    weights = ops.memory().allocate(builder.num_bytes());
+    load_weights(builder.place({static_cast<std::byte*>(weights.data()), static_cast<size_t>(weights.num_bytes())}));
+    limits.kv_groups = decoder.kv_specs(dtype, 16);
+    limits.num_blocks.assign(limits.kv_groups.size(), num_blocks);
+    limits.max_num_seqs = limits.max_logits_rows = max_num_seqs;
+    limits.max_num_batched_tokens = max_tokens;
+    limits.max_scored_rows = 32;
+    limits.max_logprobs = 4;
+    limits.max_model_len = 192;
+    limits.vocab_size = checkpoint.config().vocab_size;
+    runner = std::make_unique<ModelRunner>(ops, decoder, dtype, limits);
+  }
+  Checkpoint checkpoint;
+  WeightBuilder builder;
+  Decoder decoder;
+  Buffer weights;
+  RunnerLimits limits;
+  std::unique_ptr<ModelRunner> runner;
+};
+
+}  // namespace tokenmill::test
