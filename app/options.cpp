@@ -99,6 +99,10 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
         "--max-num-batched-tokens {} is below --max-model-len {}: without chunked prefill no longer prompt could "
         "run; raise one, lower the other, or leave --enable-chunked-prefill on",
         options.max_num_batched_tokens, *options.max_model_len);
+  if (!options.scheduler.enable_chunked_prefill && options.scheduler.long_prefill_token_threshold > 0)
+    throw Error(ErrorKind::kConfig,
+                "--long-prefill-token-threshold {} needs chunked prefill; leave it out or --enable-chunked-prefill on",
+                options.scheduler.long_prefill_token_threshold);
   if (options.max_num_batched_tokens < options.max_num_seqs)
     throw Error(ErrorKind::kConfig,
                 "--max-num-batched-tokens {} is below --max-num-seqs {}; each running row needs one",

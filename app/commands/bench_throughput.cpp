@@ -146,15 +146,17 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   const int64_t vocab_size = replica->model->config().vocab_size;
   log::info("{} | {} | {} | {}", describe(ranks), replica->ops->describe(), to_string(replica->dtype),
             replica->memory.describe());
-  Engine engine(*replica->runner, nullptr,
-                {.scheduler = options.scheduler, .detokenize = false});
+  Engine engine(*replica->runner, nullptr, {.scheduler = options.scheduler, .detokenize = false});
   const SteadyClock clock;
   Measured mine;
-  parallel::agree_on(world, [&] { run_requests(engine, options, vocab_size, 0, kWarmUpPrompts, 1); });
+  const int64_t num_prompts = options.bench.num_prompts;
+  parallel::agree_on(world, [&] {  // prompts of its own: the measured ones must not be in the prefix cache
+    run_requests(engine, options, vocab_size, num_prompts, num_prompts + kWarmUpPrompts, 1);
+  });
   const EngineStats before = engine.stats();
   const double start_s = clock.now_s();
   parallel::agree_on(world, [&] {
-    run_requests(engine, options, vocab_size, world.rank(), options.bench.num_prompts, world.size());
+    run_requests(engine, options, vocab_size, world.rank(), num_prompts, world.size());
     mine.seconds = clock.now_s() - start_s;
   });
   const EngineStats& after = engine.stats();

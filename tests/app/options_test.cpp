@@ -297,6 +297,11 @@ TEST_CASE("inputs stay in the order given, the files of a glob are sorted; names
   CHECK(error_with([&](RunOptions& c) { c.output = dir.path + "/a.jsonl"; }).find("is a file") != std::string::npos);
   CHECK(error_with([&](RunOptions& c) { c.data_parallel_size = 4; }) ==
         "--data-parallel-size 4 does not match the 1 rank that run; leave it out or start 4 ranks");
+  CHECK(error_with([&](RunOptions& c) {
+          c.scheduler.enable_chunked_prefill = false;
+          c.scheduler.long_prefill_token_threshold = 64;
+        }) ==
+        "--long-prefill-token-threshold 64 needs chunked prefill; leave it out or --enable-chunked-prefill on");
   CHECK(error_with([&](RunOptions& c) { c.max_num_batched_tokens = 8; }).find("below --max-num-seqs") !=
         std::string::npos);
 }
