@@ -40,7 +40,8 @@ RunnerLimits runner_limits(const RunOptions& options, const Replica& replica) {
   limits.max_logits_rows = std::max(options.max_num_seqs, std::min(kRowsPerPass, options.max_num_batched_tokens));
   limits.max_model_len = replica.max_model_len;
   limits.vocab_size = replica.model->config().vocab_size;
-  limits.max_logprobs = std::min(kDefaultMaxLogprobs, limits.vocab_size);
+  const int64_t most = options.max_logprobs < 0 ? limits.vocab_size : options.max_logprobs;
+  limits.max_logprobs = std::min(most, limits.vocab_size);
   limits.max_scored_rows = std::min(options.max_num_batched_tokens,
                                     std::max(kRowsPerPass, kScoreEntries / std::max<int64_t>(1, limits.max_logprobs)));
   limits.max_steps_in_flight = 1;

@@ -2,9 +2,12 @@
 #include <cstddef>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "engine/engine.h"
 #include "engine/model_runner.h"
 #include "engine/models/checkpoint.h"
+#include "io/json.h"
 
 namespace tokenmill::test {
 
@@ -22,9 +25,8 @@ struct Loaded {
     limits.max_num_seqs = limits.max_logits_rows = max_num_seqs;
     limits.max_num_batched_tokens = max_tokens;
     limits.max_scored_rows = 32;
-    limits.max_logprobs = 4;
     limits.max_model_len = 192;
-    limits.vocab_size = checkpoint.config().vocab_size;
+    limits.vocab_size = limits.max_logprobs = checkpoint.config().vocab_size;
     runner = std::make_unique<ModelRunner>(ops, decoder, dtype, limits);
   }
   Checkpoint checkpoint;
@@ -34,5 +36,23 @@ struct Loaded {
   RunnerLimits limits;
   std::unique_ptr<ModelRunner> runner;
 };
+
+inline std::vector<int32_t> ids_of(const io::JsonValue& list) {
+  std::vector<int32_t> out;
+  for (const io::JsonValue& v : list.items()) out.push_back(static_cast<int32_t>(v.as_int64()));
+  return out;
+}
+
+/// Submits all requests, runs until the engine is idle, and returns the outputs by request_id (0, 1, ...).
+inline std::vector<RequestOutput> run_all(Engine& engine, const std::vector<Request>& requests) {
+  for (const Request& request : requests) engine.submit(request);
+  while (engine.step()) {
+  }
+  std::vector<RequestOutput> outputs(requests.size());
+  for (RequestOutput& output : engine.take_finished()) {
+    outputs.at(static_cast<size_t>(output.request_id)) = std::move(output);
+  }
+  return outputs;
+}
 
 }  // namespace tokenmill::test

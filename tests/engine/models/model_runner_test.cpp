@@ -19,13 +19,8 @@ namespace {
 
 constexpr double kGapGuard = 5e-4;
 
+using test::ids_of;
 using test::Loaded;
-
-std::vector<int32_t> ids_of(const io::JsonValue& list) {
-  std::vector<int32_t> out;
-  for (const io::JsonValue& v : list.items()) out.push_back(static_cast<int32_t>(v.as_int64()));
-  return out;
-}
 
 /// All golden prompts at once through few slots, small steps and recycled blocks.
 void check_jobs(Ops& ops, const std::string& name, int64_t max_num_seqs, int64_t max_tokens) {
