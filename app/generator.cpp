@@ -19,30 +19,56 @@ void EngineGenerator::submit(std::unique_ptr<jobs::WorkItem> item) {
     finished_.push_back(codec_.format_skipped(*owned));
     return;
   }
+  if (options_.dedup && follow(owned)) return;
   Request request = std::move(owned->request);
   request.pulled_s = owned->pulled_s;
   const int64_t id = request.request_id;
-  const bool is_new = items_.emplace(id, std::move(owned)).second;
+  const auto prompt_bytes = static_cast<int64_t>(request.prompt_token_ids.size() * sizeof(int32_t));
+  const bool is_new = items_.emplace(id, Computed{std::move(owned), {}, prompt_bytes}).second;
   TM_ASSERT(is_new, "row {} was submitted twice", id);
+  prompt_bytes_ += prompt_bytes;
   engine_.submit(std::move(request));
+}
+
+/// Lets the row wait for an equal one's answer. False when it is the first of its kind.
+bool EngineGenerator::follow(std::unique_ptr<rows::RowItem>& item) {
+  const std::optional<int64_t> leader = duplicates_.find_or_add(item->request);
+  if (!leader) return false;
+  item->request = {};
+  items_.at(*leader).followers.push_back(std::move(item));
+  ++num_followers_;
+  ++num_deduplicated_;
+  return true;
 }
 
 std::vector<jobs::FinishedRow> EngineGenerator::take_finished() {
   std::vector<jobs::FinishedRow> out = std::move(finished_);
   finished_.clear();
-  for (RequestOutput& output : engine_.take_finished()) {
+  for (const RequestOutput& output : engine_.take_finished()) {
     const auto found = items_.find(output.request_id);
     TM_ASSERT(found != items_.end(), "the engine finished row {}, which it was not given", output.request_id);
-    out.push_back(codec_.format(*found->second, output));
-    if (on_finished_) on_finished_(*found->second, output);
+    const Computed& computed = found->second;
+    finish(*computed.item, output, out);
+    for (const auto& follower : computed.followers) finish(*follower, output, out);
+    num_followers_ -= static_cast<int64_t>(computed.followers.size());
+    prompt_bytes_ -= computed.prompt_bytes;
+    duplicates_.remove(output.request_id);
     items_.erase(found);
   }
   return out;
 }
 
+void EngineGenerator::finish(const rows::RowItem& item, const RequestOutput& output,
+                             std::vector<jobs::FinishedRow>& out) {
+  out.push_back(codec_.format(item, output));
+  if (on_finished_) on_finished_(item, output);
+}
+
 int64_t EngineGenerator::wants() const {
-  // A full batch and as many waiting: a row that ends is replaced in the next step, and chunked prefill finds work.
-  return std::max<int64_t>(0, 2 * max_num_seqs_ - engine_.num_unfinished());
+  // At least a full batch and as many waiting: a row that ends is replaced in the next step.
+  const int64_t least = 2 * options_.max_num_seqs;
+  const int64_t window = prompt_bytes_ < options_.window_bytes ? std::max(options_.window_rows, least) : least;
+  return std::max<int64_t>(0, window - num_followers_ - static_cast<int64_t>(items_.size()));
 }
 
 jobs::GeneratorEstimate EngineGenerator::estimate() const {
@@ -63,7 +89,9 @@ jobs::GeneratorStats EngineGenerator::stats() const {
           .waiting_now = engine.num_waiting_now,
           .kv_usage_now = static_cast<double>(engine.kv_blocks_used_now) / blocks,
           .kv_usage_peak = static_cast<double>(engine.kv_blocks_used_peak) / blocks,
-          .step_seconds = engine.step_seconds};
+          .step_seconds = engine.step_seconds,
+          .plan_seconds = engine.plan_seconds,
+          .rows_deduplicated = num_deduplicated_};
 }
 
 }  // namespace tokenmill::app

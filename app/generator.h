@@ -1,9 +1,11 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "app/duplicates.h"
 #include "app/rows/codec.h"
 #include "engine/engine.h"
 #include "jobs/generator.h"
@@ -11,13 +13,21 @@
 
 namespace tokenmill::app {
 
+struct EngineGeneratorOptions {
+  int64_t max_num_seqs = 256;  ///< the engine's
+  /// Rows held at once, so that the engine finds shared beginnings among them; at least two batches.
+  int64_t window_rows = 4096;
+  int64_t window_bytes = int64_t{64} << 20;  ///< of their prompts' ids: what is reached first bounds the window
+  bool dedup = false;                        ///< rows that must have equal answers are computed once
+};
+
 /// The engine and the row formats as jobs knows them: items become requests, outputs become result lines. Rows that
 /// carry an error or are skipped never reach the engine. One thread calls it, on a replica's leader.
 class EngineGenerator final : public jobs::Generator {
  public:
-  /// All outlive the generator. max_num_seqs is the engine's.
-  EngineGenerator(Engine& engine, const rows::Codec& codec, int64_t max_num_seqs)
-      : engine_(engine), codec_(codec), max_num_seqs_(max_num_seqs) {}
+  /// Both outlive the generator.
+  EngineGenerator(Engine& engine, const rows::Codec& codec, const EngineGeneratorOptions& options)
+      : engine_(engine), codec_(codec), options_(options) {}
 
   void submit(std::unique_ptr<jobs::WorkItem> item) override;
   bool step() override { return engine_.step(); }
@@ -27,17 +37,31 @@ class EngineGenerator final : public jobs::Generator {
   jobs::GeneratorEstimate estimate() const override;
   jobs::GeneratorStats stats() const override;
 
-  /// Called with every finished row that reached the engine: its times, for row_metrics.jsonl.
+  /// Called with every finished row that reached the engine: its times, for row_metrics.jsonl. A row that was not
+  /// computed because an equal one was has that one's times.
   void on_finished(std::function<void(const rows::RowItem&, const RequestOutput&)> callback) {
     on_finished_ = std::move(callback);
   }
 
  private:
+  /// A row in the engine and those that wait for its answer.
+  struct Computed {
+    std::unique_ptr<rows::RowItem> item;
+    std::vector<std::unique_ptr<rows::RowItem>> followers;
+    int64_t prompt_bytes = 0;
+  };
+  bool follow(std::unique_ptr<rows::RowItem>& item);
+  void finish(const rows::RowItem& item, const RequestOutput& output, std::vector<jobs::FinishedRow>& out);
+
   Engine& engine_;
   const rows::Codec& codec_;
-  int64_t max_num_seqs_;
-  std::unordered_map<int64_t, std::unique_ptr<rows::RowItem>> items_;  // in the engine, by request id (= row)
-  std::vector<jobs::FinishedRow> finished_;                            // errors and skipped rows: they need no engine
+  EngineGeneratorOptions options_;
+  std::unordered_map<int64_t, Computed> items_;  // in the engine, by request id (= row)
+  int64_t num_followers_ = 0;                    // in items_
+  int64_t prompt_bytes_ = 0;                     // in items_
+  Duplicates duplicates_;
+  int64_t num_deduplicated_ = 0;
+  std::vector<jobs::FinishedRow> finished_;  // errors and skipped rows: they need no engine
   std::function<void(const rows::RowItem&, const RequestOutput&)> on_finished_;
 };
 

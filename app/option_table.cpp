@@ -122,6 +122,12 @@ const std::vector<OptionSpec> kBeforeSampling = {
      "true", kEngines, [](RunOptions& o, const Setting& s) { o.scheduler.enable_prefix_caching = read_bool(s); }},
     {"watermark", "Engine", S::kValue, "SHARE", "share of the KV blocks kept free when a row enters", "0.01", kEngines,
      read_watermark},
+    {"plan-window-rows", "Engine", S::kValue, "ROWS",
+     "rows that a replica holds, to compute each beginning that they share once", "4096", kRun,
+     [](RunOptions& o, const Setting& s) { o.plan_window_rows = read_integer(s, 1, 1 << 20); }},
+    {"dedup", "Engine", S::kSwitch, "BOOL",
+     "compute rows with equal prompts and sampling once (greedy, or with the same seed)", "false", kRun,
+     [](RunOptions& o, const Setting& s) { o.dedup = read_bool(s); }},
     {"block-size", "Engine", S::kValue, "TOKENS", "tokens of one KV block, a multiple of 16", "16", kEngines,
      [](RunOptions& o, const Setting& s) {
        o.block_size = read_integer(s, 16, 1024);

@@ -68,6 +68,8 @@ struct RunOptions {
   std::optional<int64_t> num_gpu_blocks_override;
   int64_t block_size = 16;
   SchedulerOptions scheduler;
+  int64_t plan_window_rows = 4096;  ///< held by a replica and ordered by shared beginnings
+  bool dedup = false;
   uint64_t seed = 0;
   std::string date;  ///< YYYY-MM-DD for strftime_now; empty: the day the job starts
   bool deterministic = true;

@@ -42,6 +42,8 @@ ReportSection configuration_section(const RunOptions& o, const Replica& replica)
           {"long_prefill_token_threshold", o.scheduler.long_prefill_token_threshold},
           {"max_num_partial_prefills", o.scheduler.max_num_partial_prefills},
           {"watermark", o.scheduler.watermark},
+          {"plan_window_rows", o.plan_window_rows},
+          {"dedup", o.dedup},
           {"seed", std::to_string(o.seed)},  // text: YAML readers take big integers for floats
           {"date", o.date},
           {"generation_config", std::string(o.use_generation_config ? "auto" : "none")},

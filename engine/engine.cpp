@@ -347,6 +347,7 @@ void Engine::Impl::refresh_stats() {
   stats.sum_kv_shared_blocks = planned.sum_kv_shared_blocks;
   stats.num_running_now = scheduler.num_running();
   stats.num_waiting_now = scheduler.num_waiting();
+  stats.plan_seconds = scheduler.plan_seconds();
   stats.kv_blocks_used_now = scheduler.blocks().num_used_blocks();
 }
 

@@ -44,6 +44,7 @@ struct EngineStats {
   int64_t sum_kv_shared_blocks = 0;  ///< blocks saved by sharing
   double step_seconds = 0;           ///< in step() while it had something to do
   StepTimes times;
+  double plan_seconds = 0;  ///< on the order of waiting sequences; in submit() and in steps
 };
 
 /// The narrow face of one replica's engine, on the leader. One thread calls it.

@@ -18,7 +18,8 @@ Scheduler::Scheduler(const RunnerLimits& limits, const SchedulerOptions& options
     : limits_(limits),
       options_(options),
       blocks_(limits.kv_groups, limits.num_blocks, options.enable_prefix_caching),
-      admission_(limits, options) {
+      admission_(limits, options),
+      waiting_({.order = options.waiting_order}) {
   TM_ASSERT(limits.max_num_seqs > 0 && limits.max_num_batched_tokens > 0 && limits.max_logits_rows > 0 &&
                 limits.max_steps_in_flight > 0,
             "{} slots, {} tokens, {} logits rows per step, {} steps in flight", limits.max_num_seqs,

@@ -84,6 +84,7 @@ class Scheduler {
   int64_t num_running() const { return num_running_; }
   int64_t num_waiting() const { return num_waiting_; }
   const SchedulerStats& stats() const { return stats_; }
+  double plan_seconds() const { return plan_seconds_ + waiting_.seconds(); }  ///< on the order of waiting sequences
   const BlockManager& blocks() const { return blocks_; }
   /// BlockManager::audit over the sequences that run.
   void audit() const;
@@ -148,11 +149,13 @@ class Scheduler {
   uint64_t oldest_step_id_ = 1;
   int64_t num_running_ = 0, num_waiting_ = 0;
   SchedulerStats stats_;
+  double plan_seconds_ = 0;   // in add()
   size_t num_scheduled_ = 0;  // entries of plan.scheduled in use while a plan is made
   int64_t num_partial_ = 0;   // prompts in progress while a plan is made
   std::vector<Sequence*> admitted_;
   std::vector<SequenceUpdate> updates_;
-  BlockTables appended_;  // scratch
+  BlockTables appended_;         // scratch
+  std::vector<uint64_t> pages_;  // scratch
 };
 
 }  // namespace tokenmill

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "engine/scheduler.h"
+#include "engine/stopwatch.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill {
@@ -14,6 +15,7 @@ void Scheduler::add(std::unique_ptr<Sequence> sequence) {
 
 void Scheduler::add(std::vector<std::unique_ptr<Sequence>> samples) {
   TM_ASSERT(!samples.empty());
+  const Stopwatch stopwatch(plan_seconds_);
   const auto first_sample = samples.size() > 1 ? std::make_shared<Sequence*>(samples.front().get()) : nullptr;
   for (std::unique_ptr<Sequence>& sample : samples) {
     TM_ASSERT(sample->status() == SequenceStatus::kWaiting);
@@ -26,8 +28,12 @@ void Scheduler::add(std::vector<std::unique_ptr<Sequence>> samples) {
     if (sample != samples.front()) samples.front()->forks_.push_back(std::move(sample));
   }
   if (!samples.front()->skips_reading_prefix_cache()) blocks_.announce(samples.front()->blocks_);
-  const int64_t expected_tokens = samples.front()->max_num_tokens();
-  waiting_.push(std::move(samples.front()), expected_tokens);
+  pages_.clear();
+  const std::vector<SequenceBlocks::Prefix>& prefixes = samples.front()->blocks_.prefixes;
+  if (!prefixes.empty())  // the order knows one block size
+    for (const PrefixNode* node : prefixes.front().path) pages_.push_back(node->hash.low);
+  const int64_t expected_tokens = admission_.lengths().predict(*samples.front());
+  waiting_.push(std::move(samples.front()), pages_, expected_tokens);
 }
 
 // Before all others: it has run, or its prompt has.

@@ -3,6 +3,11 @@
 
 namespace tokenmill {
 
+enum class WaitingOrder : uint8_t {
+  kArrival,  ///< first come, first served
+  kPrefix,   ///< PrefixPlan's: shared beginnings one after the other, the longest first
+};
+
 struct SchedulerOptions {
   /// False: a prompt is computed in one step or not yet. (One that is scored may still take several: the scores of a
   /// step have their own limit.)
@@ -11,7 +16,8 @@ struct SchedulerOptions {
   int64_t long_prefill_token_threshold = 0;  ///< tokens of one prompt in a step at most; 0: as many as fit
   int64_t max_num_partial_prefills = 1;      ///< prompts in progress at once; at least 1
   int64_t first_length_guess = 256;          ///< tokens a row is thought to generate before enough have finished
-  double watermark = 0.01;                   ///< share of the blocks kept free when a sequence enters; below 1
+  WaitingOrder waiting_order = WaitingOrder::kArrival;
+  double watermark = 0.01;  ///< share of the blocks kept free when a sequence enters; below 1
 };
 
 }  // namespace tokenmill

@@ -1,22 +1,18 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "engine/prefix_plan.h"
+#include "engine/scheduler_options.h"
 #include "engine/sequence.h"
 
 namespace tokenmill {
 
-enum class WaitingOrder : uint8_t {
-  kArrival,  ///< first come, first served
-  kPrefix,   ///< PrefixPlan's: shared beginnings one after the other, the longest first
-};
-
 struct WaitingQueueOptions {
   WaitingOrder order = WaitingOrder::kArrival;
-  int64_t page_size = 16;                    ///< tokens in which beginnings are compared: the KV blocks'
   int64_t max_overtakes = int64_t{1} << 14;  ///< PrefixPlan's
 };
 
@@ -27,8 +23,8 @@ class WaitingQueue {
  public:
   explicit WaitingQueue(const WaitingQueueOptions& options = {}) : options_(options), plan_(options.max_overtakes) {}
 
-  /// expected_tokens: prompt and generated tokens that the sequence will have, as far as anyone can tell.
-  void push(std::unique_ptr<Sequence> sequence, int64_t expected_tokens);
+  /// pages: PrefixPlan's of its tokens. expected_tokens: prompt and generated ones, as far as anyone can tell.
+  void push(std::unique_ptr<Sequence> sequence, std::span<const uint64_t> pages, int64_t expected_tokens);
   /// For a sequence that has run, or that goes before all others for another reason.
   void push_front(std::unique_ptr<Sequence> sequence);
   /// The next one. Not on an empty queue.
@@ -37,14 +33,13 @@ class WaitingQueue {
   std::unique_ptr<Sequence> pop();
   int64_t size() const { return static_cast<int64_t>(returned_.size() + planned_.size()); }
   bool empty() const { return size() == 0; }
-  double seconds() const { return seconds_; }  ///< spent on the order
+  double seconds() const { return seconds_; }  ///< spent in front() and pop()
 
  private:
   WaitingQueueOptions options_;
   std::vector<std::unique_ptr<Sequence>> returned_;  // a stack
   PrefixPlan plan_;
   std::unordered_map<int64_t, std::unique_ptr<Sequence>> planned_;  // by ticket
-  std::vector<uint64_t> pages_;                                     // scratch
   double seconds_ = 0;
 };
 

@@ -56,6 +56,8 @@ struct GeneratorStats {
   int64_t running_now = 0, waiting_now = 0;
   double kv_usage_now = 0, kv_usage_peak = 0;  ///< 0..1
   double step_seconds = 0;
+  double plan_seconds = 0;        ///< ordering rows by shared beginnings; some of it inside step_seconds
+  int64_t rows_deduplicated = 0;  ///< that got the answer of an equal row
 };
 
 /// Computes rows. One thread calls it (the step loop).

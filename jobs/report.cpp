@@ -52,6 +52,7 @@ ReportSection replica_section(const ReplicaReport& replica) {
           {"host", replica.host},
           {"rows", replica.status.rows_finished},
           {"failed", replica.status.rows_failed},
+          {"deduplicated", stats.rows_deduplicated},
           {"prompt_tokens", stats.prompt_tokens},
           {"generation_tokens", stats.generation_tokens},
           {"steps", stats.steps},
@@ -60,6 +61,7 @@ ReportSection replica_section(const ReplicaReport& replica) {
           {"run_s", rounded(replica.run_s)},
           {"busy_s", rounded(replica.status.busy_s)},
           {"step_s", rounded(stats.step_seconds)},
+          {"plan_s", rounded(stats.plan_seconds)},
           {"peak_resident_bytes", replica.peak_resident_bytes}};
 }
 
@@ -74,6 +76,8 @@ GeneratorStats JobOutcome::totals() const {
     sum.steps += stats.steps;
     sum.sum_running += stats.sum_running;
     sum.step_seconds += stats.step_seconds;
+    sum.plan_seconds += stats.plan_seconds;
+    sum.rows_deduplicated += stats.rows_deduplicated;
     sum.kv_usage_peak = std::max(sum.kv_usage_peak, stats.kv_usage_peak);
   }
   return sum;
@@ -108,7 +112,10 @@ void write_run_report(const std::string& path, const std::vector<std::pair<std::
   for (const auto& [name, values] : sections) section(name, values);
   out << YAML::Key << "inputs" << YAML::Value;
   EmitValue{out}(inputs);
-  section("rows", {{"total", outcome.rows}, {"succeeded", outcome.rows - outcome.failed}, {"failed", outcome.failed}});
+  section("rows", {{"total", outcome.rows},
+                   {"succeeded", outcome.rows - outcome.failed},
+                   {"failed", outcome.failed},
+                   {"deduplicated", totals.rows_deduplicated}});
   section("tokens", {{"prompt", totals.prompt_tokens}, {"generation", totals.generation_tokens}});
   section("seconds", {{"index", rounded(outcome.index_s)},
                       {"plan", rounded(outcome.plan_s)},

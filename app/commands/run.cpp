@@ -173,10 +173,14 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const rows::Codec codec(text->source.tokenizer, text->render_chat,
                           codec_options(options, *replica, *text, defaults, share_census(census, world)));
   census = rows::IdCensus();  // as large as the job: not kept while it runs
+  SchedulerOptions scheduler = options.scheduler;
+  scheduler.waiting_order = WaitingOrder::kPrefix;
   Engine engine(*replica->runner, &text->source.tokenizer,
-                {.scheduler = options.scheduler,
+                {.scheduler = scheduler,
                  .eos_token_ids = replica->checkpoint->eos_token_ids()});
-  EngineGenerator generator(engine, codec, options.max_num_seqs);
+  EngineGenerator generator(
+      engine, codec,
+      {.max_num_seqs = options.max_num_seqs, .window_rows = options.plan_window_rows, .dedup = options.dedup});
   std::optional<RowMetrics> metrics;
   parallel::agree_on(world, [&] {
     if (options.row_metrics) metrics.emplace(options.output, world.rank());

@@ -71,6 +71,20 @@ class Invariance(Case):
         random.Random(1).shuffle(shuffled)
         self.assertEqual(by_id(self.job(rows)), by_id(self.job(shuffled, "--max-num-seqs", "5", ranks=2)))
 
+    def test_rows_that_share_beginnings_or_are_equal(self):
+        dice = random.Random(3)
+        beginnings = [" ".join(dice.choice(WORDS) for _ in range(40)) for _ in range(4)]
+        rows = [{"id": i, "prompt": f"{dice.choice(beginnings)} {i % 7}", "max_tokens": 6, "ignore_eos": True,
+                 "temperature": 0} | ({"temperature": 0.9, "seed": i % 2} if i % 3 == 0 else {}) for i in range(80)]
+        flags = ["--max-model-len", "256", "--threads", "1"]
+        first = self.job(rows, *flags)
+        for ranks, more in [(0, ["--dedup", "true"]), (2, ["--dedup", "true", "--max-num-seqs", "3"]),
+                            (2, ["--plan-window-rows", "1", "--max-num-seqs", "2"])]:
+            again = self.job(rows, *flags, *more, ranks=ranks)
+            self.assertEqual(again.bytes, first.bytes, f"ranks={ranks} {more}")
+            if "--dedup" in more:
+                self.assertGreater(sum(again.figures("deduplicated")), 0)
+
     def test_seeds_decide(self):
         row = {"id": 1, "prompt": "The capital of France is", "temperature": 1.5, "max_tokens": 24, "ignore_eos": True}
         texts = [row["outputs"][0]["text"] for row in self.job(

@@ -1,0 +1,155 @@
+#include "app/generator.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "engine/text/tokenizer_loader.h"
+#include "io/json.h"
+#include "kernels/core/error.h"
+#include "tests/support/fake_runner.h"
+
+namespace tokenmill::app {
+namespace {
+
+const text::Tokenizer& tiny_tokenizer() {
+  static const text::Tokenizer tokenizer = text::load_tokenizer_json(
+      io::parse_json_file(std::string(TM_TEST_DATA) + "/cases/tiny_bpe.json"), {}, "tiny_bpe.json");
+  return tokenizer;
+}
+
+RunnerLimits limits() {
+  RunnerLimits limits;
+  limits.kv_groups = {{.block_size = 16}};
+  limits.num_blocks = {64};
+  limits.max_num_seqs = 4;
+  limits.max_num_batched_tokens = 64;
+  limits.max_logits_rows = 4;
+  limits.max_model_len = 128;
+  limits.vocab_size = 272;
+  return limits;
+}
+
+struct Fixture {
+  explicit Fixture(EngineGeneratorOptions options)
+      : runner(test::FakeModel{.kv_groups = limits().kv_groups, .vocab_size = 272, .seed = 3}, limits()),
+        codec(tiny_tokenizer(), {},
+              {.vocab_size = 272, .max_model_len = 1000, .max_record_bytes = 1 << 20, .openai = {"tiny", 0}}),
+        engine(runner, &tiny_tokenizer(),
+               {.scheduler = {.waiting_order = WaitingOrder::kPrefix}, .eos_token_ids = {269}}),
+        generator(engine, codec, options) {}
+
+  void submit(const std::string& record) {
+    generator.submit(codec.encode({.row = num_rows, .file = "in.jsonl", .line = num_rows + 1}, record));
+    ++num_rows;
+  }
+  /// Result lines by row.
+  std::map<int64_t, std::string> run() {
+    std::map<int64_t, std::string> lines;
+    do {
+      generator.step();
+      for (jobs::FinishedRow& row : generator.take_finished())
+        CHECK(lines.emplace(row.row, std::move(row.record)).second);
+    } while (!generator.idle());
+    CHECK(static_cast<int64_t>(lines.size()) == num_rows);
+    return lines;
+  }
+
+  test::FakeRunner runner;
+  rows::Codec codec;
+  Engine engine;
+  EngineGenerator generator;
+  int64_t num_rows = 0;
+};
+
+/// The tokens and text of a result line.
+std::string answer_of(const std::string& line) {
+  const size_t begin = line.find("\"text\":");
+  return line.substr(begin, line.find('}', begin) - begin);
+}
+
+TEST_CASE("rows with equal prompts, sampling and seeds are computed once with dedup, and nothing of it shows") {
+  const std::string records[] = {
+      R"({"id":"a","prompt":"same","max_tokens":9,"seed":5})",
+      R"({"id":"b","prompt":"same","max_tokens":9,"seed":5,"return_token_ids":true})",  // row 0's
+      R"({"id":"c","prompt":"same","max_tokens":8,"seed":5})",
+      R"({"id":"d","prompt":"same","max_tokens":9})",
+      R"({"id":"e","prompt":"same","max_tokens":9})",  // another stream
+      R"({"id":"d","prompt":"same","max_tokens":9})",  // the same: row 3's
+      R"({"id":"f","prompt":"same","max_tokens":9,"seed":6})",
+      R"({"id":"g","prompt":"sama","max_tokens":9,"seed":5})",
+      R"({"id":"h","prompt":"same","max_tokens":9,"seed":5})",  // row 0's
+      R"({"id":"i"})"};
+  std::map<int64_t, std::string> lines[2];
+  for (const bool dedup : {false, true}) {
+    Fixture f({.max_num_seqs = 4, .dedup = dedup});
+    for (const std::string& record : records) f.submit(record);
+    lines[dedup] = f.run();
+    const jobs::GeneratorStats stats = f.generator.stats();
+    CHECK(stats.rows_deduplicated == (dedup ? 3 : 0));
+    CHECK(f.engine.stats().num_finished == (dedup ? 6 : 9));
+    CHECK(stats.plan_seconds > 0);
+  }
+  CHECK(lines[0] == lines[1]);
+  CHECK(lines[1].at(1).find("\"b\"") != std::string::npos);
+  CHECK(lines[1].at(1).find("\"token_ids\"") != std::string::npos);
+}
+
+TEST_CASE("greedy rows are equal whatever their seeds and names") {
+  Fixture f({.max_num_seqs = 4, .dedup = true});
+  f.submit(R"({"id":"a","prompt":"same","temperature":0,"max_tokens":9})");
+  f.submit(R"({"id":"b","prompt":"same","temperature":0,"max_tokens":9,"seed":5})");
+  f.submit(R"({"id":"c","prompt":"same","temperature":0,"max_tokens":9,"top_p":0.5})");
+  f.submit(R"({"id":"d","prompt":"same","temperature":0.5,"max_tokens":9})");
+  const auto lines = f.run();
+  CHECK(f.generator.stats().rows_deduplicated == 2);
+  CHECK(answer_of(lines.at(1)) == answer_of(lines.at(0)));
+  CHECK(answer_of(lines.at(2)) == answer_of(lines.at(0)));
+}
+
+TEST_CASE("an error of the engine is each equal row's own") {
+  Fixture f({.max_num_seqs = 4, .dedup = true});
+  const std::string long_prompt(300, 'q');
+  f.submit(R"({"prompt":")" + long_prompt + R"(","temperature":0})");
+  f.submit(R"({"prompt":")" + long_prompt + R"(","temperature":0})");
+  const auto lines = f.run();
+  CHECK(lines.at(0).find("in.jsonl:1: ") != std::string::npos);
+  CHECK(lines.at(1).find("in.jsonl:2: ") != std::string::npos);
+  CHECK(f.generator.stats().rows_deduplicated == 1);
+}
+
+TEST_CASE("a row equal to one that has its answer is computed again: answers are not kept") {
+  Fixture f({.max_num_seqs = 4, .dedup = true});
+  f.submit(R"({"prompt":"same","temperature":0,"max_tokens":9})");
+  while (f.generator.take_finished().empty()) f.generator.step();
+  f.submit(R"({"prompt":"same","temperature":0,"max_tokens":9})");
+  while (f.generator.take_finished().empty()) f.generator.step();
+  CHECK(f.generator.stats().rows_deduplicated == 0);
+  CHECK(f.generator.idle());
+}
+
+TEST_CASE("the window is bounded by rows and by the prompts' bytes, but holds two batches") {
+  Fixture rows({.max_num_seqs = 4, .window_rows = 20, .dedup = true});
+  CHECK(rows.generator.wants() == 20);
+  for (int i = 0; i < 12; ++i) rows.submit(R"({"prompt":"same","temperature":0})");
+  CHECK(rows.generator.wants() == 8);  // those that wait for an equal one count
+  rows.run();
+  CHECK(rows.generator.wants() == 20);
+
+  Fixture bytes({.max_num_seqs = 4, .window_rows = 100, .window_bytes = 4 * 40});
+  bytes.submit(R"({"prompt":"0123456789012345678901234567890123456789","temperature":0})");
+  CHECK(bytes.generator.wants() == 99);
+  bytes.submit(R"({"prompt":"abcdefghijabcdefghijabcdefghijabcdefghij","temperature":0})");
+  CHECK(bytes.generator.wants() == 6);
+  bytes.run();
+  CHECK(bytes.generator.wants() == 100);
+
+  Fixture few({.max_num_seqs = 4, .window_rows = 1});
+  CHECK(few.generator.wants() == 8);
+}
+
+}  // namespace
+}  // namespace tokenmill::app
