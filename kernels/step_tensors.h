@@ -1,5 +1,7 @@
 #pragma once
 #include <array>
+#include <cstdint>
+#include <limits>
 
 #include "kernels/core/tensor.h"
 
@@ -49,8 +51,8 @@ struct StepTensors {
 constexpr int32_t kAdjustBias = 1;    ///< the slot's row of bias is added
 constexpr int32_t kAdjustCounts = 2;  ///< its row of counts is kept, and the penalties apply
 
-/// Bit 31 of a count: the id stands in the prompt.
-constexpr uint32_t kInPrompt = 0x80000000u;
+/// The sign bit of a count: the id stands in the prompt. The other bits count, with it and without it.
+constexpr int32_t kInPrompt = std::numeric_limits<int32_t>::min();
 
 /// Per-slot sampling state, device tables of max_num_seqs slots at stable addresses. The two tables per id are large
 /// (8 bytes per slot and id); rows that adjust does not name are neither read nor written. With tensor parallelism

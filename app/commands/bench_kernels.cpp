@@ -77,8 +77,11 @@ int bench_kernels(RunOptions options, std::ostream& out) {
   if (wanted("attention"))
     for (const bench::AttentionShape& shape : bench::default_attention_shapes())
       take(bench_attention(*ops, limits, shape));
+  if (wanted("sampling"))
+    for (const bench::SamplingShape& shape : bench::default_sampling_shapes())
+      take(bench_sampling(*ops, limits, shape));
   if (results.empty())
-    throw Error(ErrorKind::kConfig, "--filter {} matches no operation; there are linear and attention",
+    throw Error(ErrorKind::kConfig, "--filter {} matches no operation; there are linear, attention and sampling",
                 options.bench.kernels);
   if (!options.bench.output_json.empty())
     io::write_file_atomically(options.bench.output_json,

@@ -24,7 +24,7 @@ struct Limits {
 Limits measure_limits(const OpsOptions& options, double seconds = 0.3);
 
 struct Result {
-  std::string family;  ///< "linear", "attention_decode", "attention_prefill"
+  std::string family;  ///< "linear", "attention_decode", "attention_prefill", "sampling"
   std::string shape;   ///< "M 32, N 3072, K 576"
   DType dtype = DType::kF32;
   int64_t repeats = 0;
@@ -54,8 +54,20 @@ struct AttentionShape {
 /// One layer. Throws Error(kInternal) when the result is wrong.
 Result bench_attention(Ops& ops, const Limits& limits, const AttentionShape& shape, double seconds = 0.3);
 
+/// What a token is chosen by: kLogprobs is kTemperature with 20 logprobs reported besides.
+enum class SamplingKind : uint8_t { kGreedy, kTemperature, kTopP, kPenalties, kLogprobs };
+struct SamplingShape {
+  int64_t rows, vocab_size;
+  SamplingKind kind;
+};
+/// pick() (and token_logprobs()) over logits that lie in tiles already. Throws Error(kInternal) when a logprob is
+/// wrong.
+Result bench_sampling(Ops& ops, const Limits& limits, const SamplingShape& shape, double seconds = 0.3);
+
 /// The shapes of SmolLM2-135M's layers: linear at 1 to 512 rows, decode and prefill attention, f32 and bf16.
 std::vector<LinearShape> default_linear_shapes();
 std::vector<AttentionShape> default_attention_shapes();
+/// 1 and 32 rows of SmolLM2's and of Qwen's vocabulary, every kind.
+std::vector<SamplingShape> default_sampling_shapes();
 
 }  // namespace tokenmill::bench

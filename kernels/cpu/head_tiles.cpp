@@ -70,8 +70,8 @@ void CpuOps::do_lm_head_tiles(const HeadTiles& out, TensorView hidden, const Lin
 void CpuOps::do_count_tokens(const SamplingTables& tables, int32_t slot, std::span<const int32_t> token_ids,
                              int64_t num_prompt_tokens) {
   stream_.submit([=, ids = std::vector(token_ids.begin(), token_ids.end())] {
-    auto* counts = tables.counts.row<uint32_t>(slot);
-    std::fill_n(counts, tables.counts.cols(), 0u);
+    auto* counts = tables.counts.row<int32_t>(slot);
+    std::fill_n(counts, tables.counts.cols(), 0);
     const auto end_of_prompt = ids.begin() + num_prompt_tokens;
     for (auto id = ids.begin(); id != end_of_prompt; ++id) counts[*id] |= kInPrompt;
     for (auto id = end_of_prompt; id != ids.end(); ++id) ++counts[*id];

@@ -29,10 +29,18 @@ TEST_CASE("limits and operations are measured, checked and related to each other
         CHECK(attention.gbps == doctest::Approx(2 * 40 * 2 * 16 * 2 * dtype_size(dtype) / attention.ms * 1e-6));
       }
     }
+    for (const auto kind :
+         {bench::SamplingKind::kGreedy, bench::SamplingKind::kPenalties, bench::SamplingKind::kLogprobs}) {
+      const bench::Result sampling = bench::bench_sampling(*ops, limits, {3, 1500, kind}, 0);
+      CHECK_EQ(sampling.family, "sampling");
+      CHECK(sampling.gbps == doctest::Approx(3.0 * 1500 * 4 / sampling.ms * 1e-6));
+      CHECK(sampling.max_error < 1e-5);
+    }
   }
 }
 
 TEST_CASE("the default shapes are SmolLM2's") {
   CHECK_EQ(bench::default_linear_shapes().size(), 2 * (4 * 6 + 5));
   CHECK(bench::default_attention_shapes().size() >= 8);
+  CHECK_EQ(bench::default_sampling_shapes().size(), 20);
 }

@@ -46,9 +46,9 @@ reference::SamplerRow sampler_row(const LogitsRows& rows, int64_t r, const Sampl
   out.frequency_penalty = get(tables.frequency_penalty, 0, slot);
   out.repetition_penalty = get(tables.repetition_penalty, 0, slot);
   for (int64_t i = 0; i < count; ++i) {
-    const uint32_t word = tables.counts.row<uint32_t>(slot)[first_id + i];
+    const int32_t word = tables.counts.row<int32_t>(slot)[first_id + i];
     if ((word & kInPrompt) != 0) out.prompt_ids.push_back(static_cast<int32_t>(i));
-    out.generated_ids.insert(out.generated_ids.end(), word & ~kInPrompt, static_cast<int32_t>(i));
+    out.generated_ids.insert(out.generated_ids.end(), static_cast<size_t>(word & ~kInPrompt), static_cast<int32_t>(i));
   }
   return out;
 }
@@ -71,8 +71,8 @@ struct TileSums {
 void FakeOps::do_count_tokens(const SamplingTables& tables, int32_t slot, std::span<const int32_t> token_ids,
                               int64_t num_prompt_tokens) {
   stream_.enqueue([=, ids = std::vector(token_ids.begin(), token_ids.end())] {
-    auto* counts = tables.counts.row<uint32_t>(slot);
-    std::fill_n(counts, tables.counts.cols(), 0u);
+    auto* counts = tables.counts.row<int32_t>(slot);
+    std::fill_n(counts, tables.counts.cols(), 0);
     for (size_t i = 0; i < ids.size(); ++i) {
       if (static_cast<int64_t>(i) < num_prompt_tokens) {
         counts[ids[i]] |= kInPrompt;
@@ -138,7 +138,7 @@ void FakeOps::do_pick(const PickResult& out, const HeadTiles& tiles, int64_t voc
       put(out.status, 0, r, status);
       put(tables.last_token, 0, slot, static_cast<double>(id));
       const bool counts = tables.adjust.defined() && (tables.adjust.as<int32_t>()[slot] & kAdjustCounts) != 0;
-      if (status == 0 && counts) ++tables.counts.row<uint32_t>(slot)[id];
+      if (status == 0 && counts) ++tables.counts.row<int32_t>(slot)[id];
     }
   });
 }

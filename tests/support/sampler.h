@@ -40,7 +40,7 @@ class Sampler {
   double logprob(int64_t row) const { return logprobs_.get(0, row); }
   int64_t status(int64_t row) const { return static_cast<int64_t>(status_.get(0, row)); }
   int64_t last(int64_t row) const { return static_cast<int64_t>(last_.get(0, slot(row))); }
-  uint32_t count(int64_t row, int64_t id) const { return counts_.view().row<uint32_t>(slot(row))[id]; }
+  int32_t count(int64_t row, int64_t id) const { return counts_.view().row<int32_t>(slot(row))[id]; }
   const LogprobResult& reported() const { return reported_; }
   /// Every bit of the picks and reports, for comparison.
   std::vector<std::byte> bytes() const;
