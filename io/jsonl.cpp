@@ -9,7 +9,7 @@
 namespace tokenmill::io {
 namespace {
 
-constexpr size_t kFirstReadBytes = size_t{64} << 10;
+constexpr size_t kFirstReadBytes = size_t{16} << 10;
 constexpr size_t kBufferBytes = size_t{kReadChunkBytes};
 static_assert(kFirstReadBytes <= kBufferBytes);
 

@@ -1,22 +1,22 @@
 #include "jobs/merge.h"
 
 #include <algorithm>
-#include <list>
 #include <optional>
-#include <unordered_map>
+#include <string_view>
+#include <vector>
 
 #include "io/file.h"
 #include "jobs/journal/ledger.h"
+#include "jobs/part_reader.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill::jobs {
 namespace {
 
 constexpr int64_t kBlockEntries = 4096;  // of a ledger
-constexpr int kMaxOpenFiles = 256;       // a process may often open 1,024 only
 
-/// The ledgers of all parts, with the range of rows in every block: rows finish nearly in order, so a window of rows
-/// touches few blocks.
+/// The ledgers of all parts, with the range of rows in every block: rows are planned in windows, so a window of rows
+/// touches a part of the blocks only.
 class Ledgers {
  public:
   explicit Ledgers(const std::vector<PartPaths>& parts) : parts_(parts) {
@@ -73,94 +73,17 @@ class Ledgers {
   std::vector<Block> blocks_;
 };
 
-/// Part files behind a cache of blocks, the least recently used one replaced: records lie nearly in row order, a few
-/// blocks per part are in use at a time.
-class PartReader {
- public:
-  PartReader(const std::vector<PartPaths>& parts, int64_t cache_bytes) : parts_(parts), files_(parts.size()) {
-    const auto count = static_cast<int64_t>(std::max<size_t>(parts.size(), 1));
-    block_bytes_ = std::clamp<int64_t>(cache_bytes / (count * 4), int64_t{16} << 10, int64_t{1} << 20);
-    max_blocks_ = static_cast<size_t>(std::max<int64_t>(cache_bytes / block_bytes_, 2));
-  }
-
-  /// out holds the bytes [offset, offset + length) of the part then.
-  void read(size_t part, int64_t offset, int64_t length, std::string& out) {
-    out.resize(static_cast<size_t>(length));
-    if (length >= block_bytes_) {
-      file(part).read_exactly_at(offset, std::as_writable_bytes(std::span(out)));
-      return;
-    }
-    for (int64_t done = 0; done < length;) {
-      const int64_t at = offset + done;
-      const std::string& bytes = block(part, at / block_bytes_);
-      const int64_t within = at % block_bytes_;
-      const int64_t count = std::min(length - done, static_cast<int64_t>(bytes.size()) - within);
-      if (count <= 0)
-        throw Error(ErrorKind::kIo, "{} ends at byte {}, but its ledger has a record at byte {} of {} bytes",
-                    parts_[part].part, file(part).size(), offset, length);
-      std::copy_n(bytes.data() + within, count, out.data() + done);
-      done += count;
-    }
-  }
-
- private:
-  struct Block {
-    uint64_t key;
-    std::string bytes;
-  };
-  const io::File& file(size_t part) {
-    if (!files_[part].is_open()) {
-      if (num_open_ == kMaxOpenFiles) {
-        for (io::File& file : files_) file = io::File();
-        num_open_ = 0;
-      }
-      files_[part] = io::File::open_read(parts_[part].part);
-      ++num_open_;
-    }
-    return files_[part];
-  }
-  const std::string& block(size_t part, int64_t index) {
-    const uint64_t key = static_cast<uint64_t>(part) << 44 | static_cast<uint64_t>(index);
-    if (const auto found = by_key_.find(key); found != by_key_.end()) {
-      blocks_.splice(blocks_.begin(), blocks_, found->second);
-      return blocks_.front().bytes;
-    }
-    if (blocks_.size() < max_blocks_) {
-      blocks_.emplace_front();
-    } else {
-      by_key_.erase(blocks_.back().key);
-      blocks_.splice(blocks_.begin(), blocks_, std::prev(blocks_.end()));
-    }
-    Block& fresh = blocks_.front();
-    fresh.key = key;
-    fresh.bytes.resize(static_cast<size_t>(block_bytes_));
-    const int64_t n = file(part).read_at(index * block_bytes_, std::as_writable_bytes(std::span(fresh.bytes)));
-    fresh.bytes.resize(static_cast<size_t>(n));
-    by_key_[key] = blocks_.begin();
-    return fresh.bytes;
-  }
-
-  const std::vector<PartPaths>& parts_;
-  std::vector<io::File> files_;  // opened when first read
-  int num_open_ = 0;
-  int64_t block_bytes_ = 0;
-  size_t max_blocks_ = 0;
-  std::list<Block> blocks_;  // most recently used first
-  std::unordered_map<uint64_t, std::list<Block>::iterator> by_key_;
-};
-
-/// Where one row's record lies. part -1: not seen yet.
+/// What the ledgers say of a row. place.part -1: nothing yet.
 struct Slot {
-  int64_t offset = 0, length = 0;
+  RecordPlace place;
   uint64_t record_digest = 0;
-  int32_t part = -1;
   bool failed = false;
 };
 
 class Merge {
  public:
   Merge(const std::vector<PartPaths>& parts, const std::string& output_path, const MergeOptions& options)
-      : parts_(parts), ledgers_(parts), reader_(parts, options.cache_bytes), output_(output_path), options_(options) {}
+      : parts_(parts), ledgers_(parts), reader_(parts), output_(output_path), options_(options) {}
 
   MergeTotals run(int64_t num_rows) {
     TM_ASSERT(ledgers_.lowest_row() >= 0 && ledgers_.highest_row() < num_rows,
@@ -169,7 +92,7 @@ class Merge {
     for (int64_t begin = 0; begin < num_rows; begin += options_.window_rows) {
       const int64_t end = std::min(num_rows, begin + options_.window_rows);
       collect(begin, end);
-      for (int64_t row = begin; row < end; ++row) copy(row, slots_[static_cast<size_t>(row - begin)]);
+      for (int64_t row = begin; row < end;) row = copy_some(begin, row, end);
     }
     totals_.bytes = output_.offset();
     output_.commit();
@@ -181,26 +104,38 @@ class Merge {
     slots_.assign(static_cast<size_t>(end - begin), Slot{});
     ledgers_.for_rows(begin, end, [&](size_t part, const LedgerEntry& entry) {
       Slot& slot = slots_[static_cast<size_t>(entry.row - begin)];
-      TM_ASSERT(slot.part < 0, "row {} was written twice, in {} and {}", entry.row,
-                parts_[static_cast<size_t>(std::max(slot.part, 0))].part, parts_[part].part);
-      slot = {.offset = entry.offset,
-              .length = entry.length,
+      TM_ASSERT(slot.place.part < 0, "row {} was written twice, in {} and {}", entry.row,
+                parts_[static_cast<size_t>(std::max(slot.place.part, 0))].part, parts_[part].part);
+      slot = {.place = {static_cast<int32_t>(part), entry.offset, entry.length},
               .record_digest = entry.record_digest,
-              .part = static_cast<int32_t>(part),
               .failed = entry.failed};
     });
   }
 
-  void copy(int64_t row, const Slot& slot) {
-    TM_ASSERT(slot.part >= 0, "row {} has no result in any part", row);
-    const auto part = static_cast<size_t>(slot.part);
-    reader_.read(part, slot.offset, slot.length, record_);
-    if (digest(record_) != slot.record_digest)
+  /// Copies rows from `row` on, as many as batch_bytes hold and at least one; returns the next one.
+  int64_t copy_some(int64_t window_begin, int64_t row, int64_t window_end) {
+    places_.clear();
+    const int64_t first = row;
+    for (int64_t bytes = 0; row < window_end; ++row) {
+      const Slot& slot = slots_[static_cast<size_t>(row - window_begin)];
+      TM_ASSERT(slot.place.part >= 0, "row {} has no result in any part", row);
+      bytes += slot.place.length;
+      if (bytes > options_.batch_bytes && row > first) break;
+      places_.push_back(slot.place);
+    }
+    reader_.read(places_);
+    for (size_t i = 0; i < places_.size(); ++i)
+      copy(first + static_cast<int64_t>(i), slots_[static_cast<size_t>(first - window_begin) + i], reader_.record(i));
+    return row;
+  }
+
+  void copy(int64_t row, const Slot& slot, std::string_view record) {
+    if (digest(record) != slot.record_digest)
       throw Error(ErrorKind::kIo,
                   "{}: the record of row {} (byte {}, {} bytes) is damaged: its checksum is not the "
                   "ledger's",
-                  parts_[part].part, row, slot.offset, slot.length);
-    output_.write(record_);
+                  parts_[static_cast<size_t>(slot.place.part)].part, row, slot.place.offset, slot.place.length);
+    output_.write(record);
     ++totals_.rows;
     totals_.failed += slot.failed ? 1 : 0;
   }
@@ -211,7 +146,7 @@ class Merge {
   io::AtomicFile output_;
   const MergeOptions options_;
   std::vector<Slot> slots_;
-  std::string record_;
+  std::vector<RecordPlace> places_;  // scratch
   MergeTotals totals_;
 };
 

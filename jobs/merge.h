@@ -8,8 +8,8 @@
 namespace tokenmill::jobs {
 
 struct MergeOptions {
-  int64_t window_rows = int64_t{1} << 17;  ///< rows sorted at a time; 40 bytes each
-  int64_t cache_bytes = int64_t{8} << 20;  ///< of part files held to save reads
+  int64_t window_rows = int64_t{1} << 17;   ///< rows sorted at a time; 40 bytes each
+  int64_t batch_bytes = int64_t{16} << 20;  ///< of records read at a time
 };
 
 struct MergeTotals {
@@ -21,8 +21,8 @@ struct MergeTotals {
 /// Writes the records of all parts to output_path in row order, atomically (temporary, fsync, rename): until it
 /// returns, an older file of that name is untouched. Rows [0, num_rows) must each occur exactly once and have the
 /// checksum their ledger says: Error(kInternal) names a row that is missing or repeated, Error(kIo) a damaged file.
-/// Memory is bounded by the options plus 40 bytes per 4,096 rows. Each window reads the ledger blocks that touch it,
-/// then its records in order.
+/// Memory is bounded by the options (and one record) plus 40 bytes per 4,096 rows. Each window reads the ledger blocks
+/// that touch it, then its records batch by batch, each batch as its records lie in the parts.
 MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& output_path,
                         const MergeOptions& options = {});
 

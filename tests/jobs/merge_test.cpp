@@ -55,13 +55,13 @@ std::vector<std::vector<int64_t>> deal(int64_t rows, size_t parts, uint64_t seed
   return dealt;
 }
 
-TEST_CASE("parts in any order merge to rows in order, whatever the window and the cache") {
+TEST_CASE("parts in any order merge to rows in order, whatever the window and the batch") {
   for (const size_t parts : {1, 3, 40}) {
     Journal journal;
     journal.write(deal(5000, parts, parts));
     const std::string expected = merged(5000);
-    for (const MergeOptions& options : {MergeOptions{}, MergeOptions{.window_rows = 100, .cache_bytes = 1 << 16},
-                                        MergeOptions{.window_rows = 4999, .cache_bytes = 1}}) {
+    for (const MergeOptions& options : {MergeOptions{}, MergeOptions{.window_rows = 100, .batch_bytes = 1 << 16},
+                                        MergeOptions{.window_rows = 4999, .batch_bytes = 1}}) {
       const MergeTotals totals = merge_parts(journal.parts, 5000, journal.dir / "output.jsonl", options);
       CHECK(totals.rows == 5000);
       CHECK(totals.failed == 500);
@@ -106,6 +106,26 @@ TEST_CASE("a missing, repeated or foreign row is named and an older output stays
   fails({{0, 1, 2}, {2, 3}}, 4, "row 2 was written twice, in ");
   fails({{0, 1, 1}}, 2, "row 1 was written twice");
   fails({{0, 1, 2}}, 2, "the ledgers have rows 0 to 2, the job has rows 0 to 1");
+}
+
+TEST_CASE("rows that finished far from their order, and long ones between short ones, merge to rows in order") {
+  std::vector<int64_t> order(3000);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(9));
+  const auto text = [](int64_t row) {
+    return std::to_string(row) + std::string(row % 50 == 7 ? 40'000 : static_cast<size_t>(row % 900), 'x');
+  };
+  Journal journal;
+  journal.parts.push_back({journal.dir / "0.jsonl", journal.dir / "0.ledger"});
+  Commit commit(journal.parts.back(), {}, [](const std::exception& e) { FAIL(e.what()); });
+  for (const int64_t row : order) commit.push({row, text(row), false}, 0);
+  commit.close();
+  std::string expected;
+  for (int64_t row = 0; row < 3000; ++row) expected += text(row) + "\n";
+  for (const int64_t batch_bytes : {1 << 24, 100'000, 1}) {
+    merge_parts(journal.parts, 3000, journal.dir / "output.jsonl", {.window_rows = 1024, .batch_bytes = batch_bytes});
+    CHECK(journal.output() == expected);
+  }
 }
 
 TEST_CASE("damaged or cut part files are found by the ledger's checksums") {
