@@ -72,6 +72,9 @@ const std::vector<OptionSpec> kBeforeSampling = {
      [](RunOptions& o, const Setting& s) { o.max_model_len = read_integer(s, 2, kMaxTokens); }},
     {"chat-template", "Model", S::kValue, "FILE", "Jinja file that replaces the checkpoint's chat template",
      "the model's own", kRun | kTokenize, [](RunOptions& o, const Setting& s) { o.chat_template = read_text(s); }},
+    {"chat-template-kwargs", "Model", S::kMap, "NAME=VALUE...",
+     "template variables of chats that do not set them; values as JSON, else text (enable_thinking=false)", "none", kRun,
+     [](RunOptions& o, const Setting& s) { o.chat_template_kwargs = read_variables(s); }},
     {"generation-config", "Model", S::kValue, "auto|none",
      "auto: sampling defaults from the model's generation_config.json; none: leave them out", "auto", kRun,
      [](RunOptions& o, const Setting& s) {

@@ -108,6 +108,24 @@ const std::string& read_text(const Setting& setting) {
   return text;
 }
 
+io::JsonValue read_variables(const Setting& setting) {
+  std::vector<io::JsonValue::Member> members;
+  for (const std::string& item : setting.values) {
+    const size_t equals = item.find('=');
+    if (equals == std::string::npos || equals == 0)
+      throw Error(ErrorKind::kConfig, "{} holds {}; its items are NAME=VALUE", setting.where, item);
+    const std::string text = item.substr(equals + 1);
+    io::JsonValue value;
+    try {
+      value = io::parse_json(text, setting.where);
+    } catch (const Error&) {
+      value = io::JsonValue::string(text);
+    }
+    members.emplace_back(item.substr(0, equals), std::move(value));
+  }
+  return io::JsonValue::object(std::move(members));
+}
+
 std::string closest(std::string_view word, const std::vector<std::string>& words) {
   std::string best;
   size_t best_distance = word.size() / 3 + 1;  // a third of the letters may be wrong

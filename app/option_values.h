@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "io/json.h"
+
 namespace tokenmill::app {
 
 /// One option as the user wrote it, in a job file or on the command line.
@@ -28,6 +30,9 @@ int64_t read_bytes(const Setting& setting, int64_t low);
 /// One of the words.
 std::string read_word(const Setting& setting, const std::vector<std::string>& allowed);
 const std::string& read_text(const Setting& setting);  ///< not empty
+
+/// NAME=VALUE items; a value that is no JSON is text.
+io::JsonValue read_variables(const Setting& setting);
 
 /// The closest of `words` to a mistyped one, or empty when nothing is near.
 std::string closest(std::string_view word, const std::vector<std::string>& words);

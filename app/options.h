@@ -46,6 +46,7 @@ struct RunOptions {
   std::optional<int64_t> max_model_len;
   std::string chat_template;  ///< file that replaces the checkpoint's template; empty: none
   bool use_generation_config = true;
+  io::JsonValue chat_template_kwargs;  ///< null, or an object: template variables of chats that do not set them
   std::string think_start, think_end;  ///< markers of thinking; empty: the vocabulary's
 
   // Input and output

@@ -48,6 +48,7 @@ ReportSection configuration_section(const RunOptions& o, const Replica& replica)
           {"date", o.date},
           {"generation_config", std::string(o.use_generation_config ? "auto" : "none")},
           {"chat_template", o.chat_template},
+          {"chat_template_kwargs", io::to_json(o.chat_template_kwargs)},
           {"passthrough", o.passthrough},
           {"max_record_bytes", o.max_record_bytes},
           {"overlong", std::string(rows::to_string(o.overlong))},

@@ -65,6 +65,7 @@ rows::RowSettings row_defaults(const RunOptions& options, const Checkpoint& chec
     refuse(bad.message);
   }
   if (const auto wrong = check(both.sampling, vocab_size, options.max_logprobs)) refuse(wrong->message);
+  both.chat_template_kwargs = options.chat_template_kwargs;
   return both;
 }
 

@@ -23,8 +23,8 @@ struct Place {
 };
 
 bool is_logprob(const Place& place) {
-  static constexpr std::array<std::string_view, 6> kOthers = {"token_id", "id",    "rank",
-                                                              "bytes",    "token", "text_offset"};
+  static constexpr std::array<std::string_view, 10> kOthers = {
+      "token_id", "id", "rank", "bytes", "token", "text_offset", "token_ids", "ranks", "start_indices", "end_indices"};
   if (place.name == "cumulative_logprob" || place.name == "logprob") return true;
   return place.in_logprobs && std::find(kOthers.begin(), kOthers.end(), place.name) == kOthers.end();
 }

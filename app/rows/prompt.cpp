@@ -10,6 +10,17 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
+/// The row's chat with the job's template variables where the row has none of the same name.
+text::ChatRequest with_defaults(text::ChatRequest chat, const io::JsonValue& defaults) {
+  std::vector<io::JsonValue::Member> members;
+  if (chat.chat_template_kwargs.is_object()) members = chat.chat_template_kwargs.members();
+  for (const auto& [name, value] : defaults.members())
+    if (chat.chat_template_kwargs.is_null() || chat.chat_template_kwargs.find(name) == nullptr)
+      members.emplace_back(name, value);
+  chat.chat_template_kwargs = io::JsonValue::object(std::move(members));
+  return chat;
+}
+
 }  // namespace
 
 const char* to_string(Overlong overlong) {
@@ -36,7 +47,13 @@ PromptTokens tokenize_prompt(const ParsedRow& row, const text::Tokenizer& tokeni
     if (chat != nullptr && !render_chat)
       throw BadRow{"invalid_request", "messages",
                    "messages are given and the model has no chat template; give prompt, or run with --chat-template"};
-    prompt.text = chat != nullptr ? render_chat(*chat, row.chat_template) : std::get<std::string>(row.prompt);
+    const io::JsonValue& variables = row.settings.chat_template_kwargs;
+    if (chat == nullptr)
+      prompt.text = std::get<std::string>(row.prompt);
+    else if (variables.is_null())
+      prompt.text = render_chat(*chat, row.chat_template);
+    else
+      prompt.text = render_chat(with_defaults(*chat, variables), row.chat_template);
     prompt.ids = tokenizer.encode(prompt.text, {.add_special_tokens = specials});
     return prompt;
   } catch (const Error& error) {

@@ -49,6 +49,7 @@ struct RowSettings {
   std::optional<int64_t> truncate_prompt_tokens;  ///< -1: what the model's length leaves
   TruncationSide truncation_side = TruncationSide::kLeft;
   std::string cache_salt;
+  io::JsonValue chat_template_kwargs;  ///< null, or an object: for chats, below the row's own of the same name
   AnswerOptions answer;
 };
 

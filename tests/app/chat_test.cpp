@@ -95,6 +95,23 @@ TEST_CASE("a row may bring its own template, also where the model has none") {
   CHECK_THROWS_AS(without({.messages = io::parse_json(R"([{"role":"user","content":"hi"}])", "m")}, ""), rows::BadRow);
 }
 
+TEST_CASE("the job's template variables stand behind the row's own") {
+  const Fixture f;
+  rows::CodecOptions with{.vocab_size = 272, .max_model_len = 2048};
+  with.defaults.chat_template_kwargs = io::parse_json(R"({"a":"1","b":"2"})", "k");
+  const rows::Codec codec(f.source.tokenizer,
+                          app::make_chat_renderer(&*f.chat, "", f.source.special_tokens, "2024-07-30"),
+                          std::move(with));
+  const auto ids = [&](const std::string& fields) {
+    auto item = codec.encode(
+        {.row = 0, .file = "chat.jsonl", .line = 1, .oversized_bytes = 0},
+        R"({"messages":[{"role":"user","content":"hi"}],"chat_template":"{{ a }}{{ b }}{{ c }}")" + fields + "}");
+    return dynamic_cast<const rows::RowItem&>(*item).request.prompt_token_ids;
+  };
+  CHECK(ids("") == f.ids("12"));
+  CHECK(ids(R"(,"chat_template_kwargs":{"b":"x","c":"y"})") == f.ids("1xy"));
+}
+
 TEST_CASE("reasoning_effort reaches templates that read it and is an error for others") {
   const Fixture f;
   const std::string chat = R"("messages":[{"role":"user","content":"hi"}],"reasoning_effort":"high"})";

@@ -234,6 +234,10 @@ TEST_CASE("fields of rows are options, held to the rules of rows") {
   CHECK(error_of({"run", "--stop", ""}).starts_with("--stop"));
   CHECK(yaml_error("sampling:\n  repetition_penalty: 0\n") ==
         "job.yaml:2: repetition_penalty is 0; it must be above 0 and finite");
+  CHECK(io::to_json(options_of({"run", "--chat-template-kwargs", "enable_thinking=false", "mood=calm=1"})
+                        .chat_template_kwargs) == R"({"enable_thinking":false,"mood":"calm=1"})");
+  CHECK(io::to_json(options_of_yaml("chat_template_kwargs: {enable_thinking: false}\n").chat_template_kwargs) ==
+        R"({"enable_thinking":false})");
   CHECK(options_of({"run", "--overlong", "truncate-left"}).overlong == rows::Overlong::kTruncateLeft);
   CHECK(error_of({"run", "--overlong", "drop"}) ==
         "--overlong is drop; it must be one of error, truncate-left, truncate-right, skip");
