@@ -192,7 +192,9 @@ void Engine::Impl::add_samples(Active& entered, int64_t handle, const Request& r
     if (index > 0) sampling.num_prompt_logprobs = -1;  // the first scores the prompt of all
     sequences.push_back(std::make_unique<Sequence>(
         handle, request.prompt_token_ids, entered.num_prompt_tokens + max_generated, sampling, constraints,
-        SequenceOptions{.sample_index = index, .cache_identity = {.cache_salt = request.cache_salt}}));
+        SequenceOptions{.sample_index = index,
+                        .cache_identity = {.cache_salt = request.cache_salt},
+                        .skip_reading_prefix_cache = params.skip_reading_prefix_cache}));
     std::unique_ptr<TokenDecoder> decoder = options.detokenize && params.detokenize ? make_decoder(request) : nullptr;
     entered.samples.push_back(
         {sequences.back().get(), OutputProcessor(params, options.eos_token_ids, max_generated, std::move(decoder))});

@@ -32,7 +32,6 @@ SamplingParams normalized(SamplingParams params) {
   if (params.top_k == -1) params.top_k = 0;
   for (auto& [id, bias] : params.logit_bias) bias = std::clamp(bias, -kMaxBias, kMaxBias);
   if (!params.logprob_token_ids.empty()) params.logprobs = static_cast<int64_t>(params.logprob_token_ids.size());
-  if (params.prompt_logprobs) params.skip_reading_prefix_cache = true;
   return params;
 }
 

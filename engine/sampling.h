@@ -45,7 +45,7 @@ struct SamplingParams {
   bool ignore_eos = false;
   bool skip_special_tokens = true;
   bool detokenize = true;                  ///< false: no text, and so no stop strings
-  bool skip_reading_prefix_cache = false;  ///< always with prompt_logprobs: scores need every position computed
+  bool skip_reading_prefix_cache = false;  ///< also while prompt_logprobs are computed, which need every position
   std::vector<std::pair<int32_t, float>> logit_bias;  ///< ascending ids; added to the logits, [-100, 100]
   std::vector<int32_t> allowed_token_ids;             ///< empty: all
   std::vector<std::vector<int32_t>> bad_words;        ///< token sequences that never appear; at most 128, none empty
@@ -72,7 +72,7 @@ std::optional<FieldError> check(const SamplingParams& params, int64_t vocab_size
                                 int64_t max_logprobs = kDefaultMaxLogprobs);
 
 /// Applies greedy forcing, clamps (0 < t < 0.01 becomes 0.01, biases end at +-100) and what one field implies for
-/// another: logprob_token_ids ask for logprobs, prompt_logprobs skip the prefix cache. Call after check().
+/// another: logprob_token_ids ask for logprobs. Call after check().
 SamplingParams normalized(SamplingParams params);
 
 /// Takes the most likely token everywhere.

@@ -19,6 +19,7 @@ enum class SequenceStatus : uint8_t {
 struct SequenceOptions {
   int sample_index = 0;
   CacheIdentity cache_identity;
+  bool skip_reading_prefix_cache = false;  ///< compute everything, whatever is cached
 };
 
 /// One sample on its way: its tokens, how far it has been computed, and where its KV lies. Counting rules:
@@ -53,8 +54,10 @@ class Sequence {
   int64_t num_schedulable_tokens_from(int64_t position) const;
   /// Every prompt token but the first gets its logprob: the positions before them are scored once each.
   bool is_prompt_scored() const { return sampling_.num_prompt_logprobs >= 0; }
-  /// It computes what is cached all the same: positions are still to be scored.
-  bool skips_reading_prefix_cache() const { return is_prompt_scored() && num_scores_planned_ < num_prompt_tokens_ - 1; }
+  /// It computes what is cached all the same: it was asked to, or positions are still to be scored.
+  bool skips_reading_prefix_cache() const {
+    return options_.skip_reading_prefix_cache || (is_prompt_scored() && num_scores_planned_ < num_prompt_tokens_ - 1);
+  }
   const SlotSampling& sampling() const { return sampling_; }
   int32_t slot() const { return slot_; }
   const BlockTables& block_tables() const { return blocks_.tables; }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "app/rows/values.h"
@@ -36,7 +37,8 @@ std::vector<std::vector<int32_t>> tokenize_bad_words(const text::Tokenizer& toke
                                shown(io::JsonValue::string(words[i])))};
     sequences.push_back(bare);
     const std::vector<int32_t> spaced = encode(tokenizer, " " + word);
-    if (spaced.size() == bare.size() && spaced[0] != bare[0]) sequences.push_back(spaced);
+    const bool ends_in_bare = spaced.size() >= bare.size() && std::equal(bare.rbegin(), bare.rend(), spaced.rbegin());
+    if (!ends_in_bare) sequences.push_back(spaced);
   }
   return sequences;
 }

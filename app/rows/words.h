@@ -9,8 +9,9 @@
 /// Words of rows and options as the token sequences that the engine compares.
 namespace tokenmill::rows {
 
-/// Each word as vLLM bans it: its tokens at the start of a text, and those behind a space where they are as many and
-/// begin with another. Throws BadRow for a word without tokens.
+/// The token sequences of each word: at the start of a text, and behind a space where that is not the same with more in
+/// front. (vLLM leaves out the second when it has another number of tokens, and such words still appear.) Throws BadRow
+/// for a word without tokens.
 std::vector<std::vector<int32_t>> tokenize_bad_words(const text::Tokenizer& tokenizer,
                                                      const std::vector<std::string>& words);
 

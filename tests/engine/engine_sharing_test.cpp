@@ -128,6 +128,17 @@ TEST_CASE("a whole cached prompt: the same ids and scores, at least the last tok
   }
 }
 
+TEST_CASE("a row that skips the cache computes everything, gives the same, and may be read by others") {
+  FakeEngine fake(32);
+  Request request{.prompt_token_ids = prompt_of(24), .sampling = {.max_tokens = 4, .skip_reading_prefix_cache = true}};
+  const Ids first = fake.run(request).outputs.at(0).token_ids;
+  const RequestOutput again = fake.run(request);
+  CHECK(again.outputs.at(0).token_ids == first);
+  CHECK(again.timing.num_cached_tokens == 0);
+  request.sampling.skip_reading_prefix_cache = false;
+  CHECK(fake.run(request).timing.num_cached_tokens == 16);
+}
+
 TEST_CASE("rows of different salts share nothing") {
   FakeEngine fake(32);
   const auto cached = [&](const std::string& salt) {

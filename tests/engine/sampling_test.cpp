@@ -22,8 +22,6 @@ TEST_CASE("what one field implies for another is written out") {
   const SamplingParams biased = normalized({.logit_bias = {{1, -1000.0f}, {2, 5.0f}, {3, 1e30f}}});
   CHECK(biased.logit_bias == std::vector<std::pair<int32_t, float>>{{1, -100.0f}, {2, 5.0f}, {3, 100.0f}});
   CHECK(normalized({.logprob_token_ids = {4, 5}}).logprobs == 2);
-  CHECK(normalized({.prompt_logprobs = 0}).skip_reading_prefix_cache);
-  CHECK_FALSE(normalized({.logprobs = 0}).skip_reading_prefix_cache);
 }
 
 TEST_CASE("the slot's values stay inside what the sampler can choose from") {
