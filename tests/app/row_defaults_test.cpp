@@ -1,0 +1,69 @@
+#include "app/row_defaults.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "kernels/core/error.h"
+#include "tests/support/temp_dir.h"
+
+using namespace tokenmill;
+
+namespace {
+
+/// tiny-llama's files with a generation_config.json of this text.
+struct Model {
+  explicit Model(const std::string& generation_config) {
+    const std::filesystem::path from = std::string(TM_TEST_DATA) + "/models/tiny-llama";
+    for (const auto& entry : std::filesystem::directory_iterator(from))
+      std::filesystem::copy(entry.path(), dir.path() + "/" + entry.path().filename().string(),
+                            std::filesystem::copy_options::overwrite_existing);
+    std::ofstream(dir.path() + "/generation_config.json", std::ios::trunc) << generation_config;
+  }
+  rows::RowSettings defaults(const char* job = "{}", bool use_generation_config = true) const {
+    app::RunOptions options;
+    options.sampling = io::parse_json(job, "job");
+    options.use_generation_config = use_generation_config;
+    return app::row_defaults(options, Checkpoint(dir.path()), 411);
+  }
+  std::string error(const char* job = "{}") const {
+    try {
+      (void)defaults(job);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+  test::TempDir dir;
+};
+
+}  // namespace
+
+TEST_CASE("the job's fields stand over the model's") {
+  const Model model(R"({"eos_token_id":3,"temperature":0.6,"top_k":20,"repetition_penalty":1.05,"max_new_tokens":99,)"
+                    R"("min_new_tokens":2})");
+  const SamplingParams both = model.defaults(R"({"top_k":5,"logprobs":1})").sampling;
+  CHECK(both == SamplingParams{.temperature = 0.6,
+                               .top_k = 5,
+                               .repetition_penalty = 1.05,
+                               .max_tokens = 99,
+                               .min_tokens = 2,
+                               .logprobs = 1});
+  CHECK(model.defaults("{}", false).sampling == SamplingParams{});
+}
+
+TEST_CASE("defaults that no row could use stop the job and name where they stand") {
+  const Model plain(R"({"eos_token_id":3})");
+  CHECK(plain.error(R"({"logit_bias":{"411":1}})") ==
+        "--logit-bias: logit_bias names token 411; ids go from 0 to 410, the last id of the vocabulary");
+  CHECK(plain.error(R"({"n":2,"temperature":0})").starts_with("--n: n is 2; it must be 1 when temperature is 0"));
+  CHECK(plain.error(R"({"logprobs":21})").starts_with("--logprobs: logprobs is 21; at most 20 are allowed"));
+  CHECK(Model(R"({"temperature":7})").error() ==
+        "the model's generation_config.json: temperature is 7; it must be between 0 and 2; --generation-config none "
+        "leaves "
+        "the file out");
+  CHECK(Model(R"({"no_repeat_ngram_size":3})").error().find("asks for no_repeat_ngram_size 3") != std::string::npos);
+  CHECK(Model(R"({"eos_token_id":411})").error().find("eos_token_id is 411; it must be between 0 and 410") !=
+        std::string::npos);
+}
