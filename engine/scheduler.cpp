@@ -24,7 +24,7 @@ Scheduler::Scheduler(const RunnerLimits& limits, const SchedulerOptions& options
                 limits.max_steps_in_flight > 0,
             "{} slots, {} tokens, {} logits rows per step, {} steps in flight", limits.max_num_seqs,
             limits.max_num_batched_tokens, limits.max_logits_rows, limits.max_steps_in_flight);
-  TM_ASSERT(options.long_prefill_token_threshold >= 0 && options.max_num_partial_prefills > 0,
+  TM_ASSERT(options.long_prefill_token_threshold >= 0 && options.max_num_partial_prefills >= 0,
             "at most {} tokens of a prompt, {} prompts in progress", options.long_prefill_token_threshold,
             options.max_num_partial_prefills);
   appended_.resize(limits.kv_groups.size());

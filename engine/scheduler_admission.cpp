@@ -158,7 +158,8 @@ std::optional<int64_t> Scheduler::num_tokens_to_admit(const Sequence& sequence, 
   const bool whole =
       !options_.enable_chunked_prefill && sequence.num_generated_tokens() == 0 && !sequence.is_prompt_scored();
   if (whole && num_tokens < wanted) return std::nullopt;
-  if (wanted - num_tokens > 1 && num_partial_ >= options_.max_num_partial_prefills) return std::nullopt;
+  const int64_t most = options_.max_num_partial_prefills;
+  if (wanted - num_tokens > 1 && most > 0 && num_partial_ >= most) return std::nullopt;
   return num_tokens;
 }
 

@@ -91,7 +91,7 @@ class RewindingJob {
     return {.enable_chunked_prefill = random_() % 3 != 0,
             .enable_prefix_caching = random_() % 4 != 0,
             .long_prefill_token_threshold = random_() % 3 == 0 ? between(1, 8) : 0,
-            .max_num_partial_prefills = between(1, 3),
+            .max_num_partial_prefills = between(0, 3),
             .first_length_guess = between(0, 20),
             .waiting_order = random_() % 2 == 0 ? WaitingOrder::kPrefix : WaitingOrder::kArrival,
             .watermark = random_() % 2 == 0 ? 0.0 : 0.1};
