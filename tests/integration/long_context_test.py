@@ -1,0 +1,73 @@
+"""Contexts of many thousand tokens: the tokens of transformers, bounded KV memory with a sliding window, and positions up
+to a million within the memory plan."""
+import json
+import os
+import shutil
+import unittest
+
+from harness import DATA, Case
+
+FULL = "TOKENMILL_TEST_FULL" in os.environ
+GOLDEN = json.loads((DATA / "golden" / "long.json").read_text())["cases"]
+
+
+def prompt(length):
+    """As scripts/fixtures/long_golden.py."""
+    return [4 + (31 * i * i + 7919 * i) % 400 for i in range(length)]
+
+
+class LongContext(Case):
+    def stretched(self, name, changes):
+        """A copy of a tiny model with other entries in its config.json."""
+        copy = self.dir / f"model-{name}"
+        if not copy.exists():
+            shutil.copytree(DATA / "models" / name, copy)
+            config = json.loads((copy / "config.json").read_text())
+            (copy / "config.json").write_text(json.dumps(config | changes))
+        return copy
+
+    def answer(self, model, ids, *flags, max_tokens=8, **more):
+        row = {"id": 1, "prompt_token_ids": ids, "max_tokens": max_tokens, "ignore_eos": True, "temperature": 0,
+               "return_token_ids": True}
+        return self.job([row], "--dtype", "float", *flags, model=model, **more)
+
+    def test_stretched_rope_gives_the_tokens_of_transformers(self):
+        for case in GOLDEN:
+            with self.subTest(case["model"]):
+                result = self.answer(self.stretched(case["model"], case["config"]), prompt(case["length"]),
+                                     "--max-model-len", 131072, "--max-num-seqs", 1)
+                self.assertEqual(result.rows[0]["outputs"][0]["token_ids"], case["output_ids"])
+
+    def test_a_long_row_beside_short_ones_changes_no_bit(self):
+        case = GOLDEN[0]
+        model = self.stretched(case["model"], case["config"])
+        short = [{"id": f"s{i}", "prompt": f"row {i}", "max_tokens": 16, "ignore_eos": True} for i in range(6)]
+        long = {"id": "long", "prompt_token_ids": prompt(5000), "max_tokens": 4, "ignore_eos": True}
+        rows = short[:3] + [long] + short[3:]
+        first = self.job(rows, "--max-model-len", 131072, "--max-num-seqs", 8, model=model)
+        for flags in [["--long-prefill-token-threshold", 64], ["--max-num-batched-tokens", 8192, "--threads", 1]]:
+            again = self.job(rows, "--max-model-len", 131072, "--max-num-seqs", 8, *flags, model=model)
+            self.assertEqual(again.bytes, first.bytes)
+
+    def test_a_sliding_window_needs_the_blocks_of_its_window_only(self):
+        length = 1_000_000 if FULL else 100_000
+        model = self.stretched("tiny-mistral", {"max_position_embeddings": 1 << 20})
+        few = self.answer(model, prompt(length), "--max-model-len", 1 << 20, "--max-num-seqs", 2,
+                          "--num-gpu-blocks-override", 64, "--max-num-batched-tokens", 256)
+        self.assertEqual(few.rows[0]["usage"], {"prompt_tokens": length, "completion_tokens": 8})
+        more = self.answer(model, prompt(length), "--max-model-len", 1 << 20, "--max-num-seqs", 2)
+        self.assertEqual(few.bytes, more.bytes)
+
+    def test_a_million_positions_fit_the_memory_plan(self):
+        model = self.stretched("tiny-llama3", {"max_position_embeddings": 1 << 20,
+                                               "rope_scaling": GOLDEN[1]["config"]["rope_scaling"]})
+        length = 131_000 if FULL else 16_000
+        result = self.answer(model, prompt(length), "--max-model-len", 1 << 20, "--max-num-seqs", 2)
+        self.assertEqual(result.rows[0]["usage"]["prompt_tokens"], length)
+        weights, activations, kv, usage, peak = (max(result.figures(name)) for name in (
+            "weight_bytes", "activation_bytes", "kv_bytes", "kv_usage_peak", "peak_resident_bytes"))
+        self.assertLess(peak, weights + activations + usage * kv + (64 << 20))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
