@@ -61,6 +61,8 @@ std::vector<jobs::FinishedRow> EngineGenerator::take_finished() {
 void EngineGenerator::finish(const rows::RowItem& item, const RequestOutput& output,
                              std::vector<jobs::FinishedRow>& out) {
   out.push_back(codec_.format(item, output));
+  if (!output.error && !output.outputs.empty()) ++rows_by_reason_[static_cast<size_t>(output.outputs[0].finish_reason)];
+  if (output.error && output.error->code == "internal") ++rows_broken_;
   if (on_finished_) on_finished_(item, output);
 }
 
@@ -91,7 +93,22 @@ jobs::GeneratorStats EngineGenerator::stats() const {
           .kv_usage_peak = static_cast<double>(engine.kv_blocks_used_peak) / blocks,
           .step_seconds = engine.step_seconds,
           .plan_seconds = engine.plan_seconds,
-          .rows_deduplicated = num_deduplicated_};
+          .rows_deduplicated = num_deduplicated_,
+          .rows_stopped = rows_by_reason_[static_cast<size_t>(FinishReason::kStop)],
+          .rows_at_length = rows_by_reason_[static_cast<size_t>(FinishReason::kLength)],
+          .rows_repetitive = rows_by_reason_[static_cast<size_t>(FinishReason::kRepetition)],
+          .rows_broken = rows_broken_,
+          .preemptions = engine.num_preemptions,
+          .recomputed_tokens = engine.num_recomputed_tokens,
+          .prefix_cache_queries = engine.prefix_cache_queries,
+          .prefix_cache_hits = engine.prefix_cache_hits,
+          .sum_kv_waste = engine.sum_kv_waste,
+          .sum_kv_shared_blocks = engine.sum_kv_shared_blocks,
+          .device_s = engine.times.device_s,
+          .host_stall_s = engine.times.host_stall_s,
+          .starved_s = engine.times.starved_s,
+          .text_s = engine.times.text_s,
+          .schedule_s = engine.times.schedule_s};
 }
 
 }  // namespace tokenmill::app

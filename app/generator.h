@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -36,6 +37,7 @@ class EngineGenerator final : public jobs::Generator {
   int64_t wants() const override;
   jobs::GeneratorEstimate estimate() const override;
   jobs::GeneratorStats stats() const override;
+  const Distributions& distributions() const override { return engine_.distributions(); }
 
   /// Called with every finished row that reached the engine: its times, for row_metrics.jsonl. A row that was not
   /// computed because an equal one was has that one's times.
@@ -62,6 +64,8 @@ class EngineGenerator final : public jobs::Generator {
   Duplicates duplicates_;
   int64_t num_deduplicated_ = 0;
   std::vector<jobs::FinishedRow> finished_;  // errors and skipped rows: they need no engine
+  std::array<int64_t, 3> rows_by_reason_{};  // answered, by FinishReason
+  int64_t rows_broken_ = 0;
   std::function<void(const rows::RowItem&, const RequestOutput&)> on_finished_;
 };
 

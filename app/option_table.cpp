@@ -107,6 +107,10 @@ const std::vector<OptionSpec> kBeforeSampling = {
      "error", kRun, read_overlong},
     {"max-logprobs", "Rows", S::kValue, "N", "most logprobs per token that a row may ask for; -1: no limit", "20", kRun,
      [](RunOptions& o, const Setting& s) { o.max_logprobs = read_integer(s, -1); }},
+    {"metrics-file", "Rows", S::kValue, "FILE", "counters in Prometheus text format, replaced every 5 s and at the end",
+     "none", kRun, [](RunOptions& o, const Setting& s) { o.metrics_file = read_text(s); }},
+    {"iteration-log", "Rows", S::kValue, "FILE", "one JSON line for each step; with several ranks a file each, FILE.RANK",
+     "none", kEngines, [](RunOptions& o, const Setting& s) { o.iteration_log = read_text(s); }},
     {"max-record-bytes", "Rows", S::kValue, "BYTES[K|M|G]", "longest input row; a longer one is an error row", "16M",
      kRun, [](RunOptions& o, const Setting& s) { o.max_record_bytes = read_bytes(s, 1024); }},
 

@@ -57,6 +57,8 @@ struct RunOptions {
   std::vector<std::string> passthrough;  ///< unknown fields of native rows that go to the output
   RowErrorLimit max_row_errors;
   bool row_metrics = false;
+  std::string metrics_file;   ///< counters in Prometheus' text format; empty: none
+  std::string iteration_log;  ///< one line a step; empty: none
   int64_t max_record_bytes = int64_t{16} << 20;
   rows::Overlong overlong = rows::Overlong::kError;
   int64_t max_logprobs = kDefaultMaxLogprobs;  ///< -1: no limit

@@ -58,6 +58,8 @@ std::string progress_line(const jobs::JobProgress& p) {
   text += fmt::format(" | prompt {} tok/s, generation {} tok/s | {} running, {} waiting | KV {:.0f}%",
                       format_count(std::llround(p.prompt_tokens_per_s)),
                       format_count(std::llround(p.generation_tokens_per_s)), p.running, p.waiting, p.kv_usage * 100);
+  if (p.prefix_hit_rate > 0) text += fmt::format(" | prefix hits {:.0f}%", p.prefix_hit_rate * 100);
+  if (p.preemptions > 0) text += fmt::format(" | {} preemptions", format_count(p.preemptions));
   text += p.eta_s >= 0 ? fmt::format(" | ETA {}", format_duration(p.eta_s)) : std::string(" | ETA unknown");
   return text;
 }

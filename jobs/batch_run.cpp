@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <unordered_map>
 
 #include "kernels/core/check.h"
@@ -43,6 +44,7 @@ class BatchRun {
 
  private:
   bool submit() {
+    if (!ended_ && feed_.ended()) ended_ = Clock::now();
     // An idle generator gets a row even when it asks for none: it could not finish anything otherwise.
     const int64_t wanted = std::max(generator_.wants(), int64_t{generator_.idle()});
     int64_t submitted = 0;
@@ -75,6 +77,7 @@ class BatchRun {
   }
   void publish_now() {
     last_publish_ = Clock::now();
+    if (ended_) status_.tail_s = seconds(last_publish_ - *ended_);
     status_.stats = generator_.stats();
     publish_(status_);
   }
@@ -85,6 +88,7 @@ class BatchRun {
   const std::function<void(const ReplicaStatus&)>& publish_;
   std::unordered_map<int64_t, uint64_t> in_flight_;  // row -> digest of its input record
   ReplicaStatus status_;
+  std::optional<Clock::time_point> ended_;  // when nothing was left to pull
   Clock::time_point last_publish_{};
 };
 

@@ -53,6 +53,7 @@ Control::Control(parallel::MpiSession& session, const ControlOptions& options, C
       start_(std::chrono::steady_clock::now()),
       coordinator_(std::move(coordinator)),
       statuses_(static_cast<size_t>(size_)),
+      distributions_(static_cast<size_t>(size_)),
       thread_([this] { run(); }) {}
 
 Control::~Control() {
@@ -73,6 +74,11 @@ std::optional<std::vector<RowRun>> Control::pull() {
 void Control::publish(const ReplicaStatus& status) {
   std::lock_guard lock(mutex_);
   outbox_.status = status;
+}
+
+void Control::publish_distributions(std::string bytes) {
+  std::lock_guard lock(mutex_);
+  outbox_.distributions = std::move(bytes);
 }
 
 void Control::fatal(const Error& error) {
@@ -140,6 +146,7 @@ bool Control::send_outbox(double now_s) {
     out.finish = outbox_.finish;
     out.fatal = std::exchange(outbox_.fatal, std::nullopt);
     out.status = std::exchange(outbox_.status, std::nullopt);
+    out.distributions = std::exchange(outbox_.distributions, std::nullopt);
   }
   if (out.status) unsent_status_ = out.status;
   const bool says_goodbye = out.finish && !goodbye_sent_;
@@ -149,6 +156,7 @@ bool Control::send_outbox(double now_s) {
     unsent_status_.reset();
     last_status_s_ = now_s;
   }
+  if (out.distributions) deliver(0, kDistributions, std::as_bytes(std::span(*out.distributions)));
   if (out.request) {
     request_open_ = true;
     deliver(0, kRequest, {});
@@ -193,6 +201,9 @@ void Control::handle(int from, Message type, std::span<const std::byte> bytes) {
       granted_.notify_one();
       return;
     }
+    case kDistributions:
+      distributions_.at(static_cast<size_t>(from)).assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      return;
     case kFatal: {
       TM_ASSERT(!bytes.empty());
       const auto* text = reinterpret_cast<const char*>(bytes.data());
@@ -214,6 +225,10 @@ void Control::send_grants(const std::vector<Grant>& grants) {
 }
 
 void Control::report_progress(double now_s) {
+  if (options_.on_metrics && now_s - last_metrics_s_ >= options_.metrics_s) {
+    last_metrics_s_ = now_s;
+    options_.on_metrics(statuses_, distributions_, now_s);
+  }
   const bool is_last = goodbyes_ == size_;
   if (!options_.on_progress || (!is_last && now_s - last_progress_s_ < options_.progress_s)) return;
   last_progress_s_ = now_s;

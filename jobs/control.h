@@ -24,6 +24,10 @@ struct ControlOptions {
   /// Rank 0 only: statuses by replica, seconds since the control began, on the control thread; and once when all
   /// replicas have finished.
   std::function<void(const std::vector<ReplicaStatus>&, double)> on_progress;
+  double metrics_s = 5;  ///< how often rank 0 calls on_metrics
+  /// Rank 0 only: statuses and serialized distributions by replica, seconds since the control began, on the control
+  /// thread. May be empty.
+  std::function<void(const std::vector<ReplicaStatus>&, const std::vector<std::string>&, double)> on_metrics = {};
 };
 
 /// The thread on every rank that carries the job's messages over a communicator of its own: requests for rows and their
@@ -40,6 +44,8 @@ class Control {
   std::optional<std::vector<RowRun>> pull();
   /// Where this replica is now; cheap, for the step loop.
   void publish(const ReplicaStatus& status);
+  /// What this replica's distributions are now, for rank 0's on_metrics; a few KiB, so not for every step.
+  void publish_distributions(std::string bytes);
   /// Ends the whole job with this error: one message (rank 0 prints the first that reaches it) and its exit code on
   /// every rank. Any thread.
   [[noreturn]] void fatal(const Error& error);
@@ -48,11 +54,12 @@ class Control {
   void finish();
 
  private:
-  enum Message : int { kRequest, kGrant, kStatus, kFatal, kGoodbye };
+  enum Message : int { kRequest, kGrant, kStatus, kDistributions, kFatal, kGoodbye };
   struct Outbox {  // what this rank's threads want sent; guarded by mutex_
     bool request = false, finish = false;
     std::optional<Error> fatal;
     std::optional<ReplicaStatus> status;
+    std::optional<std::string> distributions;
   };
   void run();
   void loop();
@@ -78,10 +85,11 @@ class Control {
   // The control thread's own:
   std::optional<ReplicaStatus> unsent_status_;
   bool request_open_ = false, goodbye_sent_ = false;
-  double last_status_s_ = -1e9, last_progress_s_ = 0;
+  double last_status_s_ = -1e9, last_progress_s_ = 0, last_metrics_s_ = 0;
   // On rank 0:
   Coordinator coordinator_;
   std::vector<ReplicaStatus> statuses_;
+  std::vector<std::string> distributions_;
   int goodbyes_ = 0;
 
   std::thread thread_;

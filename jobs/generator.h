@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "kernels/core/distributions.h"
+
 namespace tokenmill::jobs {
 
 /// Where a record came from.
@@ -58,6 +60,21 @@ struct GeneratorStats {
   double step_seconds = 0;
   double plan_seconds = 0;        ///< ordering rows by shared beginnings; some of it inside step_seconds
   int64_t rows_deduplicated = 0;  ///< that got the answer of an equal row
+  int64_t rows_stopped = 0, rows_at_length = 0, rows_repetitive = 0;  ///< answered rows, by what ended their first sample
+  int64_t rows_broken = 0;                                            ///< rows with errors that are not their own fault
+  int64_t preemptions = 0, recomputed_tokens = 0;
+  int64_t prefix_cache_queries = 0, prefix_cache_hits = 0;  ///< prompt tokens looked up in the prefix cache, and found
+  double sum_kv_waste = 0;           ///< over steps: share of the slots in allocated blocks that hold nothing
+  int64_t sum_kv_shared_blocks = 0;  ///< over steps: blocks that sharing saved
+  double device_s = 0, host_stall_s = 0, starved_s = 0, text_s = 0, schedule_s = 0;  ///< engine/README.md, "Metrics"
+
+  /// Counters of both; peaks: the higher one; kv_usage_now: the sum.
+  void add(const GeneratorStats& other);
+  /// Share of the looked-up prompt tokens that were found; 0 without any.
+  double prefix_hit_rate() const {
+    return prefix_cache_queries > 0 ? static_cast<double>(prefix_cache_hits) / static_cast<double>(prefix_cache_queries)
+                                    : 0;
+  }
 };
 
 /// Computes rows. One thread calls it (the step loop).
@@ -73,6 +90,8 @@ class Generator {
   virtual int64_t wants() const = 0;
   virtual GeneratorEstimate estimate() const = 0;
   virtual GeneratorStats stats() const = 0;
+  /// What varied from row to row and step to step so far.
+  virtual const Distributions& distributions() const = 0;
 };
 
 }  // namespace tokenmill::jobs

@@ -107,6 +107,13 @@ ReplicaReport Job::run_leader(const RowCodec& codec, Generator& generator) {
     control_options.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double now_s) {
       progress_(tracker.update(statuses, now_s));
     };
+  if (options_.on_metrics) {
+    control_options.metrics_s = options_.metrics_s;
+    control_options.on_metrics = [&](const std::vector<ReplicaStatus>& statuses,
+                                     const std::vector<std::string>& distributions, double now_s) {
+      options_.on_metrics(job_metrics(statuses, distributions, num_rows(), now_s));
+    };
+  }
   RowSet done(rank == 0 ? num_rows() : 0);
   Control control(session_, control_options,
                   Coordinator(std::move(plan_), std::move(done), session_.world().size(),
@@ -120,7 +127,14 @@ ReplicaReport Job::run_leader(const RowCodec& codec, Generator& generator) {
         index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows},
         [&] { return control.pull(); }, fatal);
     try {
-      report.status = run_batches(generator, feed, commit, [&](const ReplicaStatus& s) { control.publish(s); });
+      auto last_metrics = run_start;
+      report.status = run_batches(generator, feed, commit, [&](const ReplicaStatus& status) {
+        control.publish(status);
+        if (!options_.on_metrics || seconds_since(last_metrics) < options_.metrics_s) return;
+        last_metrics = Clock::now();
+        control.publish_distributions(generator.distributions().serialize());
+      });
+      report.distributions = generator.distributions().serialize();
       report.run_s = seconds_since(run_start);
       commit.close();
     } catch (const std::exception& e) {

@@ -32,6 +32,8 @@ struct JobOptions {
   int64_t queued_rows = 64;      ///< encoded and waiting on each replica; as many as the Generator may want at once
   double commit_s = 2;           ///< finished rows are on their way to the disk at least this often
   double progress_s = 2;
+  double metrics_s = 5;             ///< between calls of on_metrics
+  MetricsCallback on_metrics = {};  ///< given on every rank, or on none; called on rank 0. May be empty
   double visible_within_s = 10;  ///< how long a rank looks for what rank 0 wrote in output_dir
 };
 

@@ -4,20 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <iterator>
 
 #include "io/file.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill::jobs {
 namespace {
-
-/// Enough digits to be useful, few enough to be read; never NaN or infinity.
-double rounded(double value) {
-  if (!std::isfinite(value) || value == 0) return 0;
-  const double scale = std::pow(10, 5 - std::floor(std::log10(std::fabs(value))));
-  return std::round(value * scale) / scale;
-}
 
 double per_second(int64_t count, double seconds) {
   return seconds > 0 ? rounded(static_cast<double>(count) / seconds) : 0;
@@ -36,50 +29,99 @@ struct EmitValue {
   }
 };
 
-void emit(YAML::Emitter& out, const ReportSection& section) {
-  out << YAML::BeginMap;
+void emit_members(YAML::Emitter& out, const ReportSection& section) {
   for (const auto& [name, value] : section) {
     out << YAML::Key << name << YAML::Value;
     std::visit(EmitValue{out}, value);
   }
+}
+
+void emit(YAML::Emitter& out, const ReportSection& section) {
+  out << YAML::BeginMap;
+  emit_members(out, section);
   out << YAML::EndMap;
+}
+
+double per_step(double sum, const GeneratorStats& stats) {
+  return stats.steps > 0 ? rounded(sum / static_cast<double>(stats.steps)) : 0.0;
+}
+
+/// Host and device: where a replica's time went, or several replicas' together.
+ReportSection time_section(const GeneratorStats& stats) {
+  return {{"device_s", rounded(stats.device_s)},
+          {"host_stall_s", rounded(stats.host_stall_s)},
+          {"starved_s", rounded(stats.starved_s)},
+          {"text_s", rounded(stats.text_s)},
+          {"schedule_s", rounded(stats.schedule_s)}};
+}
+
+ReportSection cache_section(const GeneratorStats& stats) {
+  return {{"kv_usage_peak", rounded(stats.kv_usage_peak)},
+          {"prefix_cache_queries", stats.prefix_cache_queries},
+          {"prefix_cache_hits", stats.prefix_cache_hits},
+          {"prefix_cache_hit_rate", rounded(stats.prefix_hit_rate())},
+          {"preemptions", stats.preemptions},
+          {"recomputed_tokens", stats.recomputed_tokens},
+          {"kv_waste", per_step(stats.sum_kv_waste, stats)},
+          {"kv_shared_blocks", per_step(static_cast<double>(stats.sum_kv_shared_blocks), stats)}};
+}
+
+/// One line a distribution: "ttft_s: {count: 3, mean: 0.5, ...}". Whole numbers stay whole.
+void emit_distributions(YAML::Emitter& out, const Distributions& distributions) {
+  out << YAML::Key << "distributions" << YAML::Value << YAML::BeginMap;
+  for (const auto& [name, member] : kDistributions) {
+    const Histogram& h = distributions.*member;
+    const bool whole = std::string_view(name).ends_with("tokens");
+    const auto figure = [&](double value) { return rounded(whole ? std::floor(value) : value); };
+    out << YAML::Key << name << YAML::Value << YAML::Flow;
+    emit(out, {{"count", h.count()},
+               {"mean", rounded(h.mean())},
+               {"p50", figure(h.quantile(0.5))},
+               {"p90", figure(h.quantile(0.9))},
+               {"p95", figure(h.quantile(0.95))},
+               {"p99", figure(h.quantile(0.99))},
+               {"max", rounded(h.max())}});
+  }
+  out << YAML::EndMap;
+}
+
+void append(ReportSection& section, ReportSection&& more) {
+  section.insert(section.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
 ReportSection replica_section(const ReplicaReport& replica) {
   const GeneratorStats& stats = replica.status.stats;
-  const double steps = static_cast<double>(stats.steps);
-  return {{"rank", int64_t{replica.rank}},
-          {"host", replica.host},
-          {"rows", replica.status.rows_finished},
-          {"failed", replica.status.rows_failed},
-          {"deduplicated", stats.rows_deduplicated},
-          {"prompt_tokens", stats.prompt_tokens},
-          {"generation_tokens", stats.generation_tokens},
-          {"steps", stats.steps},
-          {"mean_running", steps > 0 ? rounded(static_cast<double>(stats.sum_running) / steps) : 0.0},
-          {"kv_usage_peak", rounded(stats.kv_usage_peak)},
-          {"run_s", rounded(replica.run_s)},
-          {"busy_s", rounded(replica.status.busy_s)},
-          {"step_s", rounded(stats.step_seconds)},
-          {"plan_s", rounded(stats.plan_seconds)},
-          {"peak_resident_bytes", replica.peak_resident_bytes}};
+  ReportSection out = {{"rank", int64_t{replica.rank}},
+                       {"host", replica.host},
+                       {"rows", replica.status.rows_finished},
+                       {"failed", replica.status.rows_failed},
+                       {"deduplicated", stats.rows_deduplicated},
+                       {"prompt_tokens", stats.prompt_tokens},
+                       {"generation_tokens", stats.generation_tokens},
+                       {"steps", stats.steps},
+                       {"mean_running", per_step(static_cast<double>(stats.sum_running), stats)},
+                       {"run_s", rounded(replica.run_s)},
+                       {"tail_s", rounded(replica.status.tail_s)},
+                       {"busy_s", rounded(replica.status.busy_s)},
+                       {"step_s", rounded(stats.step_seconds)},
+                       {"plan_s", rounded(stats.plan_seconds)},
+                       {"peak_resident_bytes", replica.peak_resident_bytes}};
+  append(out, time_section(stats));
+  append(out, cache_section(stats));
+  return out;
 }
 
 }  // namespace
 
+double rounded(double value) {
+  if (!std::isfinite(value) || value == 0) return 0;
+  const double scale = std::pow(10, 5 - std::floor(std::log10(std::fabs(value))));
+  return std::round(value * scale) / scale;
+}
+
 GeneratorStats JobOutcome::totals() const {
   GeneratorStats sum;
-  for (const ReplicaReport& replica : replicas) {
-    const GeneratorStats& stats = replica.status.stats;
-    sum.prompt_tokens += stats.prompt_tokens;
-    sum.generation_tokens += stats.generation_tokens;
-    sum.steps += stats.steps;
-    sum.sum_running += stats.sum_running;
-    sum.step_seconds += stats.step_seconds;
-    sum.plan_seconds += stats.plan_seconds;
-    sum.rows_deduplicated += stats.rows_deduplicated;
-    sum.kv_usage_peak = std::max(sum.kv_usage_peak, stats.kv_usage_peak);
-  }
+  for (const ReplicaReport& replica : replicas) sum.add(replica.status.stats);
   return sum;
 }
 
@@ -94,14 +136,28 @@ double JobOutcome::dp_imbalance() const {
 
 double JobOutcome::tail_s() const {
   if (replicas.empty()) return 0;
-  const auto [first, last] = std::minmax_element(replicas.begin(), replicas.end(),
-                                                 [](const auto& a, const auto& b) { return a.run_s < b.run_s; });
-  return last->run_s - first->run_s;
+  double first = replicas[0].run_s, last = 0;
+  for (const ReplicaReport& replica : replicas) {
+    first = std::min(first, replica.run_s - replica.status.tail_s);
+    last = std::max(last, replica.run_s);
+  }
+  return last - first;
+}
+
+JobMetrics JobOutcome::metrics() const {
+  std::vector<ReplicaStatus> statuses;
+  std::vector<std::string> distributions;
+  for (const ReplicaReport& replica : replicas) {
+    statuses.push_back(replica.status);
+    distributions.push_back(replica.distributions);
+  }
+  return job_metrics(statuses, distributions, rows, run_s);
 }
 
 void write_run_report(const std::string& path, const std::vector<std::pair<std::string, ReportSection>>& sections,
                       const std::vector<std::string>& inputs, const JobOutcome& outcome) {
-  const GeneratorStats totals = outcome.totals();
+  const JobMetrics metrics = outcome.metrics();
+  const GeneratorStats& totals = metrics.stats;
   YAML::Emitter out;
   out.SetDoublePrecision(10);
   out << YAML::BeginMap;
@@ -127,8 +183,17 @@ void write_run_report(const std::string& path, const std::vector<std::pair<std::
                          {"prompt_tokens_per_second", per_second(totals.prompt_tokens, outcome.run_s)},
                          {"generation_tokens_per_second", per_second(totals.generation_tokens, outcome.run_s)},
                          {"dp_imbalance", rounded(outcome.dp_imbalance())}});
+  section("replica_seconds", time_section(totals));
+  section("kv_cache", cache_section(totals));
+  emit_distributions(out, metrics.distributions);
   out << YAML::Key << "replicas" << YAML::Value << YAML::BeginSeq;
-  for (const ReplicaReport& replica : outcome.replicas) emit(out, replica_section(replica));
+  for (const ReplicaReport& replica : outcome.replicas) {
+    out << YAML::BeginMap;
+    emit_members(out, replica_section(replica));
+    if (outcome.replicas.size() > 1 && !replica.distributions.empty())
+      emit_distributions(out, Distributions::deserialize(replica.distributions));
+    out << YAML::EndMap;
+  }
   out << YAML::EndSeq << YAML::EndMap;
   if (!out.good()) throw Error(ErrorKind::kInternal, "{}: {}", path, out.GetLastError());
   io::write_file_atomically(path, std::string(out.c_str(), out.size()) + "\n");
@@ -140,19 +205,17 @@ std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const Rep
     int64_t peak_resident_bytes;
     ReplicaStatus status;
   };
-  const Fixed fixed{mine.run_s, mine.peak_resident_bytes, mine.status};
-  const std::string bytes = std::string(reinterpret_cast<const char*>(&fixed), sizeof fixed) + mine.host;
+  const auto fixed = parallel::gather_values(world, Fixed{mine.run_s, mine.peak_resident_bytes, mine.status});
+  std::vector<std::string> hosts = parallel::gather_bytes(world, mine.host);
+  std::vector<std::string> distributions = parallel::gather_bytes(world, mine.distributions);
   std::vector<ReplicaReport> reports;
-  for (const std::string& text : parallel::gather_bytes(world, bytes)) {
-    Fixed one;
-    TM_ASSERT(text.size() >= sizeof one);
-    std::memcpy(&one, text.data(), sizeof one);
-    reports.push_back({.rank = static_cast<int>(reports.size()),
-                       .host = text.substr(sizeof one),
-                       .run_s = one.run_s,
-                       .peak_resident_bytes = one.peak_resident_bytes,
-                       .status = one.status});
-  }
+  for (size_t rank = 0; rank < fixed.size(); ++rank)
+    reports.push_back({.rank = static_cast<int>(rank),
+                       .host = std::move(hosts[rank]),
+                       .run_s = fixed[rank].run_s,
+                       .peak_resident_bytes = fixed[rank].peak_resident_bytes,
+                       .status = fixed[rank].status,
+                       .distributions = std::move(distributions[rank])});
   return reports;
 }
 

@@ -24,6 +24,7 @@ struct ReplicaReport {
   double run_s = 0;                 ///< from the common start to this replica's last row
   int64_t peak_resident_bytes = 0;  ///< of the whole process, start-up included
   ReplicaStatus status;
+  std::string distributions = {};  ///< serialized
 };
 
 /// What came of a job; the same on every rank.
@@ -39,12 +40,18 @@ struct JobOutcome {
   GeneratorStats totals() const;
   /// Longest busy time over mean busy time; 1 is perfect, 0 without work.
   double dp_imbalance() const;
-  /// From the first replica that ran out of work to the last.
+  /// From the first moment at which nothing was left to pull for a replica to the last row of the job.
   double tail_s() const;
+  /// Of all replicas together.
+  JobMetrics metrics() const;
 };
 
-/// run.yaml: `sections` in their order (configuration, versions, ...), then inputs, rows, tokens, seconds, throughput
-/// and a list of replicas. Times are seconds, rates per second of run_s. Written atomically.
+/// Six significant digits: enough to be useful, few enough to be read. NaN and infinity become 0.
+double rounded(double value);
+
+/// run.yaml: `sections` in their order (configuration, versions, ...), then inputs, rows, tokens, seconds, throughput,
+/// kv_cache, distributions (engine/README.md, "Metrics") and a list of replicas. Times are seconds, rates per second of
+/// run_s. Written atomically.
 void write_run_report(const std::string& path, const std::vector<std::pair<std::string, ReportSection>>& sections,
                       const std::vector<std::string>& inputs, const JobOutcome& outcome);
 

@@ -1,6 +1,7 @@
 #pragma once
 #include <mpi.h>
 
+#include <cstring>
 #include <functional>
 #include <optional>
 #include <string>
@@ -94,6 +95,15 @@ void run_on_root(const Comm& comm, const std::function<void()>& function);
 void broadcast_bytes(const Comm& comm, std::string& bytes, int root);
 /// Collective: the bytes of every rank, in rank order, on every rank. Waits without burning the core.
 std::vector<std::string> gather_bytes(const Comm& comm, const std::string& bytes);
+/// The same for a plain struct: every rank runs the same program.
+template <typename T>
+std::vector<T> gather_values(const Comm& comm, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> values;
+  for (const std::string& bytes : gather_bytes(comm, {reinterpret_cast<const char*>(&value), sizeof value}))
+    std::memcpy(&values.emplace_back(), bytes.data(), sizeof value);
+  return values;
+}
 
 /// How a polling loop waits: a few yields for a quick answer, then sleeps that grow to max_sleep_s.
 class BackOff {

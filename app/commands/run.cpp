@@ -9,7 +9,10 @@
 #include "app/commands/commands.h"
 #include "app/exit_codes.h"
 #include "app/generator.h"
+#include "app/iteration_log.h"
+#include "app/metrics_file.h"
 #include "app/progress_view.h"
+#include "app/prometheus.h"
 #include "app/ranks.h"
 #include "app/report_sections.h"
 #include "app/row_defaults.h"
@@ -61,11 +64,16 @@ int64_t num_named_ids(const Replica& replica, const text::Tokenizer& tokenizer) 
   return std::min<int64_t>(replica.model->config().vocab_size, tokenizer.vocab_size());
 }
 
+/// The last part of --model.
+std::string model_name(const RunOptions& options) {
+  std::string model = options.model;
+  while (model.size() > 1 && model.ends_with('/')) model.pop_back();
+  return model.substr(model.rfind('/') + 1);
+}
+
 rows::CodecOptions codec_options(const RunOptions& options, const Replica& replica, const TextSide& text,
                                  rows::RowSettings defaults,
                                  std::unordered_map<int64_t, int64_t> repeated_custom_ids) {
-  std::string model = options.model;
-  while (model.size() > 1 && model.ends_with('/')) model.pop_back();
   return {.defaults = std::move(defaults),
           .vocab_size = num_named_ids(replica, text.source.tokenizer),
           .max_model_len = replica.max_model_len,
@@ -75,7 +83,7 @@ rows::CodecOptions codec_options(const RunOptions& options, const Replica& repli
           .seed = options.seed,
           .passthrough = options.passthrough,
           .max_record_bytes = options.max_record_bytes,
-          .openai = {model.substr(model.rfind('/') + 1), source_date_epoch()},
+          .openai = {model_name(options), source_date_epoch()},
           .repeated_custom_ids = std::move(repeated_custom_ids)};
 }
 
@@ -154,6 +162,16 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   agree_on_facts(facts, world);
   if (world.rank() == 0) print_banner(options, ranks, *replica, session.library_version());
 
+  std::optional<MetricsFile> metrics_file;
+  const auto prometheus = [&](const jobs::JobMetrics& metrics) {
+    return prometheus_text(metrics, model_name(options), replica->max_model_len);
+  };
+  parallel::run_on_root(world, [&] {
+    if (!options.metrics_file.empty()) metrics_file.emplace(options.metrics_file, prometheus({}));
+  });
+  jobs::MetricsCallback on_metrics;
+  if (!options.metrics_file.empty())
+    on_metrics = [&](const jobs::JobMetrics& metrics) { metrics_file->replace(prometheus(metrics)); };
   ProgressView view;
   rows::IdCensus census;
   jobs::Job job({.inputs = options.input,
@@ -164,7 +182,8 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
                  .on_record = [&](int64_t row, std::string_view record) { census.add(row, record); },
                  .prefix_bytes = rows::prompt_bytes,
                  .busy_rows = options.max_num_seqs,
-                 .queued_rows = 2 * options.max_num_seqs},
+                 .queued_rows = 2 * options.max_num_seqs,
+                 .on_metrics = on_metrics},
                 session, [&](const jobs::JobProgress& progress) { view.show(progress); });
   view.finish();
   log::info("rows {} in {} file{} | seed {}, date {} | output {}", format_count(job.num_rows()), options.input.size(),
@@ -173,11 +192,16 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const rows::Codec codec(text->source.tokenizer, text->render_chat,
                           codec_options(options, *replica, *text, defaults, share_census(census, world)));
   census = rows::IdCensus();  // as large as the job: not kept while it runs
+  std::optional<IterationLog> iterations;
+  parallel::agree_on(world, [&] {
+    if (!options.iteration_log.empty()) iterations.emplace(options.iteration_log, world.rank(), world.size());
+  });
   SchedulerOptions scheduler = options.scheduler;
   scheduler.waiting_order = WaitingOrder::kPrefix;
   Engine engine(*replica->runner, &text->source.tokenizer,
                 {.scheduler = scheduler,
-                 .eos_token_ids = replica->checkpoint->eos_token_ids()});
+                 .eos_token_ids = replica->checkpoint->eos_token_ids(),
+                 .on_step = step_listener(iterations)});
   EngineGenerator generator(
       engine, codec,
       {.max_num_seqs = options.max_num_seqs, .window_rows = options.plan_window_rows, .dedup = options.dedup});
@@ -189,7 +213,11 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
     generator.on_finished([&](const rows::RowItem& item, const RequestOutput& output) { metrics->add(item.row(), output); });
   const jobs::JobOutcome outcome = job.run(codec, generator);
   view.finish();
+  if (metrics_file) metrics_file->replace(prometheus(outcome.metrics()));
   if (metrics) metrics->finish(world);
+  parallel::agree_on(world, [&] {
+    if (iterations) iterations->close();
+  });
   job.write_report(report_sections(options, ranks, *replica, session.library_version()), outcome);
   warn_of_overlong(codec, world);
   if (world.rank() == 0) print_summary(options, outcome);

@@ -32,6 +32,10 @@ TEST_CASE("a progress line holds rows, rates, queue, memory and time left") {
         "41% | "
         "ETA 0:02:31");
   jobs::JobProgress p = some_progress();
+  p.prefix_hit_rate = 0.345;
+  p.preemptions = 1234;
+  CHECK(progress_line(p).ends_with(" | KV 41% | prefix hits 34% | 1,234 preemptions | ETA 0:02:31"));
+  p = some_progress();
   p.eta_s = -1;
   p.rows_failed = 0;
   CHECK(progress_line(p).find("failed") == std::string::npos);

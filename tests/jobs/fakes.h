@@ -70,6 +70,7 @@ class FakeGenerator final : public jobs::Generator {
     stats.running_now = static_cast<int64_t>(running_.size());
     return stats;
   }
+  const Distributions& distributions() const override { return distributions_; }
   std::function<void(int64_t)> on_step;  ///< before each step, with the number of steps done
   int64_t max_seen = 0;                  ///< most rows held at a time
 
@@ -77,6 +78,7 @@ class FakeGenerator final : public jobs::Generator {
   void finish(FakeItem& item) {
     stats_.prompt_tokens += 3;
     stats_.generation_tokens += 2;
+    distributions_.generation_tokens.add(2);
     finished_.push_back({item.row(), std::move(item.record), item.failed});
   }
   int64_t max_running_;
@@ -84,6 +86,7 @@ class FakeGenerator final : public jobs::Generator {
   std::vector<std::unique_ptr<FakeItem>> running_;
   std::vector<jobs::FinishedRow> finished_;
   jobs::GeneratorStats stats_;
+  Distributions distributions_;
 };
 
 }  // namespace tokenmill::test

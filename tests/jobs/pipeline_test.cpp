@@ -149,10 +149,12 @@ class BrokenGenerator final : public Generator {
   int64_t wants() const override { return 1; }
   GeneratorEstimate estimate() const override { return {}; }
   GeneratorStats stats() const override { return {}; }
+  const Distributions& distributions() const override { return distributions_; }
 
  private:
   Way way_;
   std::vector<FinishedRow> finished_;
+  Distributions distributions_;
 };
 
 TEST_CASE("a generator that loses, repeats or invents a row is an internal error naming it") {
@@ -183,9 +185,11 @@ class ShyGenerator final : public Generator {
   int64_t wants() const override { return 0; }
   GeneratorEstimate estimate() const override { return {}; }
   GeneratorStats stats() const override { return {}; }
+  const Distributions& distributions() const override { return distributions_; }
 
  private:
   int64_t row_ = -1;
+  Distributions distributions_;
 };
 
 TEST_CASE("an idle generator that wants nothing is still given rows") {

@@ -1,0 +1,51 @@
+#include "app/iteration_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/core/clock.h"
+#include "kernels/core/error.h"
+
+namespace tokenmill::app {
+namespace {
+
+constexpr double kFlush_s = 2;  // so that a log can be watched
+
+io::File create(const std::string& path, int rank, int num_ranks) {
+  try {
+    return io::File::create(num_ranks > 1 ? fmt::format("{}.{}", path, rank) : path);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kConfig, "--iteration-log {}: {}", path, error.what());
+  }
+}
+
+}  // namespace
+
+std::string iteration_line(const StepRecord& s, double origin_s) {
+  const double other_s = std::max(0.0, s.device_s - s.op_times.gemm_s - s.op_times.attention_s);
+  return fmt::format(
+      "{{\"step\":{},\"time_s\":{:.6f},\"step_s\":{:.6f},\"tokens\":{},\"prompt_tokens\":{},\"sequences\":{},"
+      "\"logits_rows\":{},\"kv_blocks\":{},\"host_wait_s\":{:.6f},\"gemm_s\":{:.6f},\"attention_s\":{:.6f},"
+      "\"other_s\":{:.6f},\"communication_s\":0}}",
+      s.step_id, s.launched_s - origin_s, s.device_s, s.num_tokens, s.num_prompt_tokens, s.num_sequences,
+      s.num_logits_rows, s.num_used_blocks, s.host_wait_s, s.op_times.gemm_s, s.op_times.attention_s, other_s);
+}
+
+IterationLog::IterationLog(const std::string& path, int rank, int num_ranks)
+    : writer_(create(path, rank, num_ranks)), origin_s_(SteadyClock().now_s()) {}
+
+void IterationLog::add(const StepRecord& step) {
+  writer_.write(iteration_line(step, origin_s_) + "\n");
+  const double now_s = step.launched_s + step.device_s;
+  if (now_s - flushed_s_ < kFlush_s) return;
+  flushed_s_ = now_s;
+  writer_.flush();
+}
+
+std::function<void(const StepRecord&)> step_listener(std::optional<IterationLog>& log) {
+  if (!log) return {};
+  return [&log](const StepRecord& step) { log->add(step); };
+}
+
+}  // namespace tokenmill::app
