@@ -1,6 +1,8 @@
 // pick; semantics in kernels/ops.h.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "kernels/cpu/cpu_ops.h"
@@ -88,24 +90,82 @@ int64_t sample_unfiltered(const PickRow& row, float max, Scratch& scratch) {
       });
 }
 
+/// The k largest values so far: a heap with the smallest in front. k 0: holds nothing.
+class Largest {
+ public:
+  static constexpr int32_t kMost = 256;
+  explicit Largest(int64_t k) : k_(k) {}
+  /// No value below it is among the k largest.
+  float border() const { return k_ > 0 && size_ == k_ ? heap_[0] : -std::numeric_limits<float>::infinity(); }
+  void add(float value) {
+    if (k_ == 0 || (size_ == k_ && !(value > heap_[0]))) return;
+    if (size_ == k_) std::pop_heap(heap_.begin(), heap_.begin() + size_--, std::greater<>());
+    heap_[static_cast<size_t>(size_++)] = value;
+    std::push_heap(heap_.begin(), heap_.begin() + size_, std::greater<>());
+  }
+
+ private:
+  std::array<float, kMost> heap_;
+  int64_t k_, size_ = 0;
+};
+
+/// The ids that a filter may keep, in ascending order: those whose scaled logit reaches low and, of top-k, the largest
+/// found before them. A tile that cannot have any is passed over.
+struct Candidates {
+  float *room, *scaled, *weight;  // room: two tiles
+  int32_t* ids;
+  float low;
+  Largest largest;
+  int64_t count = 0;
+
+  void add_tile(const PickRow& row, int64_t tile, float max) {
+    if ((row.tile_max(tile) - max) / row.temperature < std::max(low, largest.border())) return;
+    const int64_t size = row.tile_size(tile), first = tile * kVocabTile;
+    float* tile_scaled = room + kVocabTile;
+    row.kernels.weights(row.logits(first, size, tile_scaled), size, max, row.temperature, tile_scaled, room);
+    for (int64_t i = 0; i < size; ++i) {
+      if (!(tile_scaled[i] >= std::max(low, largest.border()))) continue;
+      largest.add(tile_scaled[i]);
+      ids[count] = static_cast<int32_t>(first + i);
+      scaled[count] = tile_scaled[i];
+      weight[count++] = room[i];
+    }
+  }
+};
+
 int64_t sample_filtered(const PickRow& row, float max, Scratch& scratch) {
   const int64_t n = row.vocab_size, num_tiles = row.num_tiles();
-  float* weight = scratch.get(pick_scratch_floats(n));
-  float* scaled = weight + n;
-  auto* candidates = reinterpret_cast<int32_t*>(scaled + n);
-  auto* sums = reinterpret_cast<double*>(weight + (3 * n + 1) / 2 * 2);
-  row.kernels.weights(row.logits(0, n, scaled), n, max, row.temperature, scaled, weight);
-  apply_filter(row.filter, scaled, weight, n, candidates);
+  const float* sum_exp_t = row.tiles.sum_exp_t.row<float>(row.row);
+  double total = 0;
   for (int64_t tile = 0; tile < num_tiles; ++tile) {
-    double sum = 0;
-    for (int64_t i = 0; i < row.tile_size(tile); ++i) sum += weight[tile * kVocabTile + i];
-    sums[tile] = sum;
+    total += sum_exp_t[tile] * std::exp(double{row.tile_max(tile) - max} / row.temperature);
   }
-  return invert_tiles(
-      num_tiles, row.uniform, [&](int64_t tile) { return sums[tile]; },
-      [&](int64_t tile, double rest) {
-        return tile * kVocabTile + invert(weight + tile * kVocabTile, row.tile_size(tile), rest);
-      });
+  float* room = scratch.get(pick_scratch_floats(n));
+  float* arrays = room + 2 * kVocabTile;
+  auto* indices = reinterpret_cast<int32_t*>(arrays + 3 * n);
+  int32_t* ends = indices + n;  // of each tile's candidates
+  // A larger k is found by the filter's own histogram.
+  Candidates found{.room = room,
+                   .scaled = arrays,
+                   .weight = arrays + n,
+                   .ids = reinterpret_cast<int32_t*>(arrays + 2 * n),
+                   .low = lower_bound(row.filter, n, total),
+                   .largest = Largest(row.filter.top_k <= Largest::kMost ? std::max(0, row.filter.top_k) : 0)};
+  for (int64_t tile = 0; tile < num_tiles; ++tile) {
+    found.add_tile(row, tile, max);
+    ends[tile] = static_cast<int32_t>(found.count);
+  }
+  apply_filter(row.filter, found.scaled, found.weight, found.count, total, indices);
+  const auto begin = [&](int64_t tile) { return tile == 0 ? int64_t{0} : int64_t{ends[tile - 1]}; };
+  const auto mass = [&](int64_t tile) {
+    double sum = 0;
+    for (int64_t i = begin(tile); i < ends[tile]; ++i) sum += found.weight[i];
+    return sum;
+  };
+  return invert_tiles(num_tiles, row.uniform, mass, [&](int64_t tile, double rest) {
+    const int64_t at = invert(found.weight + begin(tile), ends[tile] - begin(tile), rest);
+    return int64_t{found.ids[begin(tile) + at]};
+  });
 }
 
 /// The id that the row's adjusted logits and parameters give; -1 when every id is masked.

@@ -33,17 +33,19 @@ float kth_largest(const float* scaled, int32_t* ids, int64_t count, int64_t k) {
 }
 
 /// The last id that the smallest most-likely-first prefix of mass `fraction` of all holds.
-int32_t last_of_prefix(const float* scaled, const float* weight, int32_t* ids, int64_t count, double fraction) {
+/// total: of all, or 0 when it is the sum of these.
+int32_t last_of_prefix(const float* scaled, const float* weight, int32_t* ids, int64_t count, double fraction,
+                       double total) {
   std::array<double, kBuckets> masses{};
   std::array<int32_t, kBuckets> sizes{};
-  double total = 0;
+  double sum_of_these = 0;
   for (int64_t i = 0; i < count; ++i) {
     const auto bucket = static_cast<size_t>(bucket_of(scaled[ids[i]]));
     masses[bucket] += weight[ids[i]];
     ++sizes[bucket];
-    total += weight[ids[i]];
+    sum_of_these += weight[ids[i]];
   }
-  const double target = fraction * total;
+  const double target = fraction * (total > 0 ? total : sum_of_these);
   double sum = 0;
   int bucket = 0, last_used = 0;
   for (; bucket < kBuckets; ++bucket) {
@@ -68,7 +70,16 @@ int32_t last_of_prefix(const float* scaled, const float* weight, int32_t* ids, i
 
 }  // namespace
 
-void apply_filter(const RowFilter& filter, const float* scaled, float* weight, int64_t n, int32_t* candidates) {
+float lower_bound(const RowFilter& filter, int64_t n, double total) {
+  if (filter.min_p > 0) return std::log(filter.min_p);
+  if (!filter.is_top_p_alone()) return -std::numeric_limits<float>::infinity();
+  // Ids below it have less than half of the mass that top-p cuts off, so the prefix ends before them.
+  const double cut = (1 - std::max(0.0, double{filter.top_p})) * total;
+  return static_cast<float>(std::log(cut / (2 * static_cast<double>(n))));
+}
+
+void apply_filter(const RowFilter& filter, const float* scaled, float* weight, int64_t n, double total,
+                  int32_t* candidates) {
   const float low = filter.min_p > 0 ? std::log(filter.min_p) : -std::numeric_limits<float>::infinity();
   int64_t count = 0;
   for (int64_t i = 0; i < n; ++i) {
@@ -92,7 +103,8 @@ void apply_filter(const RowFilter& filter, const float* scaled, float* weight, i
   }
   if (filter.top_p < 1 && count > 1) {
     const double fraction = std::max(0.0, double{filter.top_p});
-    const int32_t last = last_of_prefix(scaled, weight, candidates, count, fraction);
+    const int32_t last =
+        last_of_prefix(scaled, weight, candidates, count, fraction, filter.is_top_p_alone() ? total : 0);
     const float border = scaled[last];
     for (int64_t i = 0; i < n; ++i) {
       if (scaled[i] < border || (scaled[i] == border && i > last)) weight[i] = 0;

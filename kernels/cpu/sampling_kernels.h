@@ -33,9 +33,10 @@ struct SamplingKernels {
 
 const SamplingKernels& sampling_kernels(Isa isa);
 
-/// Scratch of a thread in pick(): weights, scaled logits, candidates, then a double per tile.
+/// Scratch of a thread in pick(): two tiles, then ids, scaled logits, weights and indices of candidates, an index per
+/// tile.
 constexpr int64_t pick_scratch_floats(int64_t vocab_size) {
-  return 3 * vocab_size + 2 * ((vocab_size + kVocabTile - 1) / kVocabTile) + 2;
+  return 2 * kVocabTile + 4 * vocab_size + (vocab_size + kVocabTile - 1) / kVocabTile;
 }
 
 }  // namespace tokenmill::cpu
