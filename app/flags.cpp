@@ -49,8 +49,8 @@ std::string as_typed(std::string value) {
 bool is_switch_value(const std::string& word) {
   if (word == "true" || word == "false") return true;
   std::error_code ignored;
-  return !word.starts_with('-') && !word.ends_with(".yaml") && !word.ends_with(".yml") &&
-         word.find('/') == word.npos && !std::filesystem::exists(word, ignored);
+  return !word.starts_with('-') && !word.ends_with(".yaml") && !word.ends_with(".yml") && word.find('/') == word.npos &&
+         !std::filesystem::exists(word, ignored);
 }
 
 /// Gives every argument the one form CLI11 is told about: --name=value for switches, long names, dashes.
@@ -163,6 +163,11 @@ void refuse_extras(const Parser& parser, const std::string& command_name) {
       RunOptions ignored;
       apply_setting(ignored, {name, {}, "--" + name}, parser.command);  // throws: it is none of this command's options
     }
+    if (extra.starts_with('-') && extra.size() > 1)
+      throw Error(
+          ErrorKind::kConfig,
+          "{} is not an option of {}; options begin with two dashes (short ones: -tp, -pp, -dp), and --help lists them",
+          extra, command_name);
     throw Error(ErrorKind::kConfig, "{} is one argument too many for {}; --help lists the options", extra,
                 command_name);
   }

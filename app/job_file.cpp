@@ -40,6 +40,8 @@ struct Reader {
     if (value.IsNull()) throw Error(ErrorKind::kConfig, "{} has no value; give one or remove the line", where);
     if (!value.IsSequence())
       throw Error(ErrorKind::kConfig, "{} is a mapping; it must be a value or a list of values", where);
+    if (value.size() == 1 && spec != nullptr && !takes_several(spec->shape))
+      throw Error(ErrorKind::kConfig, "{} is a list; it takes one value: write it without brackets or dash", where);
     std::vector<std::string> values;
     for (const YAML::Node& item : value) {
       if (!item.IsScalar())

@@ -1,3 +1,4 @@
+#include <csignal>
 #include <cstdio>
 #include <iostream>
 
@@ -47,6 +48,7 @@ int run_program(const std::vector<std::string>& arguments) {
 
 int main(int argc, char** argv) {
   std::ios::sync_with_stdio(false);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its size limit is a failed write (EFBIG), not a death without a word
   try {
     return tokenmill::app::run_program({argv + 1, argv + argc});
   } catch (const tokenmill::Error& error) {

@@ -31,9 +31,17 @@ RowErrorLimit read_row_errors(const Setting& setting) {
   Setting number = setting;
   if (number.values[0].ends_with('%')) {
     number.values[0].pop_back();
-    return {.percent = read_number(number, 0, 100)};
+    try {
+      return {.percent = read_number(number, 0, 100)};
+    } catch (const Error&) {
+      throw Error(ErrorKind::kConfig, "{} is {}; a share must be between 0% and 100%", setting.where, setting.values[0]);
+    }
   }
-  return {.count = read_integer(setting, 0)};
+  try {
+    return {.count = read_integer(setting, 0)};
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kConfig, "{}, or a share of all rows such as 0.5%", error.what());
+  }
 }
 
 void read_overlong(RunOptions& o, const Setting& s) {

@@ -44,8 +44,10 @@ std::string range_text(int64_t low, int64_t high) {
 int64_t read_integer(const Setting& setting, int64_t low, int64_t high) {
   const std::string& text = only_value(setting);
   int64_t value = 0;
-  if (!plain_decimal(text) || !parse_whole(text, value) || value < low || value > high)
-    refuse(setting, range_text(low, high));
+  if (!plain_decimal(text)) refuse(setting, range_text(low, high));
+  if (!parse_whole(text, value))  // too many digits: both ends matter
+    refuse(setting, fmt::format("a whole number between {} and {}", low, high));
+  if (value < low || value > high) refuse(setting, range_text(low, high));
   return value;
 }
 

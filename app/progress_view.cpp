@@ -84,14 +84,9 @@ void ProgressView::show(const jobs::JobProgress& progress) {
     log::info("{}", progress_line(progress));
     return;
   }
-  std::fprintf(stderr, "\r%s\033[K", progress_bar(progress, terminal_columns() - 1).c_str());
-  std::fflush(stderr);
-  bar_open_ = true;
+  log::set_status_line(progress_bar(progress, terminal_columns() - 1));
 }
 
-void ProgressView::finish() {
-  if (bar_open_) std::fputc('\n', stderr);
-  bar_open_ = false;
-}
+void ProgressView::finish() { log::end_status_line(); }
 
 }  // namespace tokenmill::app

@@ -25,7 +25,6 @@ class ProgressView {
 
  private:
   bool terminal_;
-  bool bar_open_ = false;
 };
 
 }  // namespace tokenmill::app

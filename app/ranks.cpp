@@ -22,6 +22,11 @@ Ranks join_ranks(const RunOptions& options, const parallel::Comm& world) {
   const parallel::Grid grid =
       parallel::resolve_grid({.dp = static_cast<int>(options.data_parallel_size.value_or(0))}, world.size());
   ranks.groups = parallel::make_groups(world, ranks.topology, grid);
+  if (world.rank() == 0 && options.threads && *options.threads > place.cpus.count())
+    log::warning(
+        "--threads {} on {} core{}: threads that share a core wait for each other; leave the option out to use this "
+        "rank's share of the cores",
+        *options.threads, place.cpus.count(), place.cpus.count() == 1 ? "" : "s");
   log::debug("rank {}: node {} ({}), local rank {}, cores {}, {} threads", world.rank(), place.node, place.host,
              place.local_rank, place.cpus.describe(), place.num_threads);
   return ranks;

@@ -28,6 +28,33 @@ std::string MemoryPlan::describe() const {
                      kv_tokens, format_bytes(budget_bytes));
 }
 
+namespace {
+
+/// The option that asked for the KV blocks, and what to do about it.
+const char* kv_remedy(const MemoryRequest& r) {
+  if (r.num_blocks) return "lower --num-gpu-blocks-override";
+  if (r.kv_cache_bytes) return "lower --kv-cache-memory-bytes";
+  return "lower --max-num-batched-tokens";
+}
+
+[[noreturn]] void refuse_too_few(const MemoryRequest& r, int64_t left_bytes, int64_t blocks, int64_t per_sequence,
+                                 int64_t per_block) {
+  if (r.num_blocks)
+    throw Error(ErrorKind::kConfig, "--num-gpu-blocks-override is {}; at least one block is needed", *r.num_blocks);
+  const std::string needed = fmt::format("one sequence of --max-model-len {} needs {} blocks ({})", r.max_model_len,
+                                         per_sequence, format_bytes(per_sequence * per_block));
+  if (r.kv_cache_bytes)
+    throw Error(
+        ErrorKind::kConfig,
+        "--kv-cache-memory-bytes {} holds {} blocks of {} tokens; {}: give at least that or lower --max-model-len",
+        format_bytes(*r.kv_cache_bytes), blocks, r.kv_groups[0].block_size, needed);
+  throw Error(ErrorKind::kDevice,
+              "{} are left for the KV cache: {} blocks of {} tokens; {}; lower --max-model-len or give more memory",
+              format_bytes(std::max<int64_t>(left_bytes, 0)), blocks, r.kv_groups[0].block_size, needed);
+}
+
+}  // namespace
+
 MemoryPlan plan_memory(const MemoryRequest& r) {
   TM_ASSERT(!r.kv_groups.empty() && r.kv_groups.size() == r.kv_block_bytes.size() && r.ranks_on_device >= 1);
   MemoryPlan plan;
@@ -48,19 +75,13 @@ MemoryPlan plan_memory(const MemoryRequest& r) {
   plan.kv_bytes = blocks * per_block;
   if (plan.kv_bytes > left) {
     throw Error(ErrorKind::kDevice,
-                "{} of {} ({}% shared by {} rank(s)) do not hold weights {}, activations {} and KV cache {}; lower "
-                "--max-num-batched-tokens or --kv-cache-memory-bytes, raise --gpu-memory-utilization, or use fewer ranks",
+                "{} of {} ({}% shared by {} rank(s)) do not hold weights {}, activations {} and KV cache {}; {}, raise "
+                "--gpu-memory-utilization, or use fewer ranks",
                 format_bytes(plan.budget_bytes), format_bytes(r.total_bytes), std::lround(r.utilization * 100),
                 r.ranks_on_device, format_bytes(r.weight_bytes), format_bytes(r.activation_bytes),
-                format_bytes(plan.kv_bytes));
+                format_bytes(plan.kv_bytes), kv_remedy(r));
   }
-  if (blocks < 1 || (!r.num_blocks && blocks < per_sequence)) {
-    throw Error(ErrorKind::kDevice,
-                "{} are left for the KV cache: {} blocks of {} tokens; one sequence of --max-model-len {} needs {} blocks "
-                "({}); lower --max-model-len or give more memory",
-                format_bytes(std::max<int64_t>(left, 0)), blocks, block_size, r.max_model_len, per_sequence,
-                format_bytes(per_sequence * per_block));
-  }
+  if (blocks < 1 || (!r.num_blocks && blocks < per_sequence)) refuse_too_few(r, left, blocks, per_sequence, per_block);
   plan.num_blocks.assign(r.kv_groups.size(), blocks);
   plan.kv_tokens = blocks * block_size;
   return plan;

@@ -32,7 +32,8 @@ struct MemoryPlan {
 };
 
 /// KV gets what weights and activations leave, but never more than max_num_seqs sequences of max_model_len can use.
-/// Throws Error(kDevice) with the numbers when weights do not fit or not one sequence of max_model_len fits.
+/// Throws Error(kDevice) with the numbers when weights do not fit or not one sequence of max_model_len fits; Error(kConfig)
+/// when it is kv_cache_bytes or num_blocks that is too small.
 MemoryPlan plan_memory(const MemoryRequest& request);
 
 /// "1.25 GiB"

@@ -13,7 +13,8 @@ int run_job(RunOptions options, parallel::MpiSession& session);
 /// Collective: random prompts through an engine per rank; prints the figures on rank 0.
 int bench_throughput(RunOptions options, parallel::MpiSession& session);
 
-/// One JSON value a line in, one JSON object a line out. Returns 0 even when lines fail: each says so itself.
+/// One JSON value a line in, one JSON object a line out. Returns kExitRowErrors when
+/// a line failed (its output says why), else kExitDone.
 int tokenize(RunOptions options, std::istream& in, std::ostream& out);
 /// Prints what a model is.
 int inspect(RunOptions options, std::ostream& out);

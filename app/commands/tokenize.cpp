@@ -4,6 +4,7 @@
 
 #include "app/chat.h"
 #include "app/commands/commands.h"
+#include "app/exit_codes.h"
 #include "app/rows/format.h"
 #include "app/rows/native.h"
 #include "app/rows/values.h"
@@ -61,6 +62,7 @@ int tokenize(RunOptions options, std::istream& in, std::ostream& out) {
                          "the model has no chat template; give --chat-template FILE", source.special_tokens,
                          job_date(options));
   std::string text;
+  bool failed = false;
   for (int64_t line = 1; std::getline(in, text); ++line) {
     if (text.find_first_not_of(" \t\r") == text.npos) continue;
     try {
@@ -69,13 +71,15 @@ int tokenize(RunOptions options, std::istream& in, std::ostream& out) {
           << '\n';
     } catch (const rows::BadRow& bad) {
       out << failure(line, bad.message) << '\n';
+      failed = true;
     } catch (const Error& error) {
       out << failure(line, error.what()) << '\n';
+      failed = true;
     }
   }
   out.flush();
   if (!out) throw Error(ErrorKind::kIo, "standard output cannot be written");
-  return 0;
+  return failed ? kExitRowErrors : kExitDone;
 }
 
 }  // namespace tokenmill::app

@@ -3,7 +3,9 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cstdio>
 #include <memory>
+#include <mutex>
 
 #include "kernels/core/error.h"
 
@@ -12,12 +14,18 @@ namespace {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::kTrace: return spdlog::level::trace;
-    case Level::kDebug: return spdlog::level::debug;
-    case Level::kInfo: return spdlog::level::info;
-    case Level::kWarning: return spdlog::level::warn;
-    case Level::kError: return spdlog::level::err;
-    case Level::kOff: return spdlog::level::off;
+    case Level::kTrace:
+      return spdlog::level::trace;
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarning:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
+    case Level::kOff:
+      return spdlog::level::off;
   }
   return spdlog::level::off;
 }
@@ -38,6 +46,19 @@ std::string& prefix() {
   return text;
 }
 
+/// Guards standard error: log lines and the status line come from several threads.
+std::mutex& terminal() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+std::string& status_line() {
+  static std::string text;
+  return text;
+}
+
+constexpr const char* kWipe = "\r\033[K";  // to the line's start, and erase it
+
 }  // namespace
 
 Level parse_level(std::string_view text) {
@@ -47,7 +68,8 @@ Level parse_level(std::string_view text) {
   if (text == "warning") return Level::kWarning;
   if (text == "error") return Level::kError;
   if (text == "off") return Level::kOff;
-  throw Error(ErrorKind::kConfig, "log level \"{}\" is unknown; choose trace, debug, info, warning, error or off", text);
+  throw Error(ErrorKind::kConfig, "log level \"{}\" is unknown; choose trace, debug, info, warning, error or off",
+              text);
 }
 
 void configure(Level level, const std::string& line_prefix) {
@@ -57,6 +79,26 @@ void configure(Level level, const std::string& line_prefix) {
 
 bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
 
-void write(Level level, std::string_view text) { logger().log(to_spdlog(level), "{}{}", prefix(), text); }
+void write(Level level, std::string_view text) {
+  std::lock_guard lock(terminal());
+  const std::string& line = status_line();
+  if (!line.empty()) std::fputs(kWipe, stderr);
+  logger().log(to_spdlog(level), "{}{}", prefix(), text);
+  if (!line.empty()) std::fputs(line.c_str(), stderr);
+  std::fflush(stderr);
+}
+
+void set_status_line(const std::string& text) {
+  std::lock_guard lock(terminal());
+  status_line() = text;
+  std::fprintf(stderr, "%s%s", kWipe, text.c_str());
+  std::fflush(stderr);
+}
+
+void end_status_line() {
+  std::lock_guard lock(terminal());
+  if (!status_line().empty()) std::fputc('\n', stderr);
+  status_line().clear();
+}
 
 }  // namespace tokenmill::log

@@ -18,6 +18,11 @@ Level parse_level(std::string_view text);
 void configure(Level level, const std::string& prefix);
 
 bool enabled(Level level);
+/// A line that stays at the bottom of a terminal, such as a progress bar: shown now, wiped before each log line and shown
+/// again behind it.
+void set_status_line(const std::string& text);
+/// Leaves the status line where it is and ends it, so that other text starts on a line of its own.
+void end_status_line();
 void write(Level level, std::string_view text);
 
 template <typename... Args>

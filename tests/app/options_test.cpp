@@ -194,7 +194,15 @@ TEST_CASE("values outside their range name what is allowed") {
            {{"--kv-cache-memory-bytes", "4X"},
             "--kv-cache-memory-bytes is 4X; it must be a size in bytes of at least 1, e.g. 4096, 512M or 1.5G"},
            {{"--restart=maybe"}, "--restart is maybe; it must be true or false"},
-           {{"--max-row-errors", "101%"}, "--max-row-errors is 101; it must be a number between 0 and 100"},
+           {{"--max-row-errors", "101%"}, "--max-row-errors is 101%; a share must be between 0% and 100%"},
+           {{"--max-row-errors", "x"},
+            "--max-row-errors is x; it must be a whole number of at least 0, or a share of all rows such as 0.5%"},
+           {{"--max-num-seqs", "99999999999999999999"},
+            "--max-num-seqs is 99999999999999999999; it must be a whole number between 1 and 65536"},
+           {{"--num-prompts", "99999999999999999999"},
+            "--num-prompts is not an option of this command; --help lists them"},
+           {{"-x", "1"},
+            "-x is not an option of run; options begin with two dashes (short ones: -tp, -pp, -dp), and --help lists them"},
            {{"--device", "cuda"}, "--device is cuda, which is not available in this version; use cpu"},
            {{"--date", "2024-13-01"}, "--date is 2024-13-01; it must be a day as YYYY-MM-DD"},
            {{"--deterministic", "false"},
@@ -254,6 +262,10 @@ TEST_CASE("what is wrong in a job file is named with file and line") {
   CHECK(yaml_error("seed: 010\n") ==
         "job.yaml:1: seed is 010; it must be a whole number between 0 and 18446744073709551615");
   CHECK(yaml_error("seed:\n") == "job.yaml:1: seed has no value; give one or remove the line");
+  CHECK(yaml_error("max-model-len: [100]\n") ==
+        "job.yaml:1: max-model-len is a list; it takes one value: write it without brackets or dash");
+  CHECK(error_of({"bench", "throughput", "--num-prompts", "99999999999999999999"}) ==
+        "--num-prompts is 99999999999999999999; it must be a whole number between 1 and 9223372036854775807");
   CHECK(yaml_error("seed: [1, 2]\n") == "job.yaml:1: seed has 2 values; it takes one");
   CHECK(yaml_error("input: []\n") == "job.yaml:1: input needs a value (FILE...)");
   CHECK(yaml_error("input: [a, [b]]\n") ==

@@ -58,13 +58,29 @@ TEST_CASE("what does not fit is refused with the numbers") {
   CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("weights 600.00 MiB"), Error);
   r = request();
   r.weight_bytes = 450 * kMiB;
-  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("50 blocks of 16 tokens; one sequence of --max-model-len 1600 needs 100"), Error);
+  CHECK_THROWS_WITH_AS(plan_memory(r),
+                       doctest::Contains("50 blocks of 16 tokens; one sequence of --max-model-len 1600 needs 100"),
+                       Error);
   r = request();
   r.kv_cache_bytes = 600 * kMiB;
   CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("KV cache 600.00 MiB"), Error);
+}
+
+TEST_CASE("a refusal names the option that asked for the blocks") {
+  MemoryRequest r = request();
+  r.kv_cache_bytes = 10 * kMiB;
+  CHECK_THROWS_WITH_AS(plan_memory(r),
+                       doctest::Contains("--kv-cache-memory-bytes 10.00 MiB holds 10 blocks of 16 tokens"), Error);
+  r.kv_cache_bytes = 600 * kMiB;
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("; lower --kv-cache-memory-bytes, raise"), Error);
   r = request();
+  r.num_blocks = 600;
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("; lower --num-gpu-blocks-override, raise"), Error);
   r.num_blocks = 0;
-  CHECK_THROWS_AS(plan_memory(r), Error);
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("--num-gpu-blocks-override is 0"), Error);
+  r = request();
+  r.weight_bytes = 600 * kMiB;
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("; lower --max-num-batched-tokens, raise"), Error);
 }
 
 TEST_CASE("bytes are printed in the largest binary unit") {

@@ -128,7 +128,7 @@ class OtherCommands(Case):
         lines = ['"The capital"', '[{"role":"user","content":"hi"}]', '{"messages":[{"role":"user","content":"hi"}]}',
                  '{"prompt":"The capital"}', "[1,2]", "{", '{"messages":[]}', "3"]
         result = tokenmill("tokenize", "--model", TINY, stdin="\n".join(lines))
-        self.assertEqual(result.code, 0, result.stderr)
+        self.assertEqual(result.code, 3, result.stderr)  # three lines failed
         got = [json.loads(line) for line in result.stdout.splitlines()]
         self.assertEqual(len(got), 8)
         self.assertEqual(got[0]["text"], "The capital")
@@ -138,9 +138,17 @@ class OtherCommands(Case):
         self.assertEqual(got[4]["ids"], [1, 2])
         self.assertEqual([list(line) for line in got[5:]], [["error"]] * 3)
         spm = DATA / "models" / "tiny-llama3"
-        with_start = tokenmill("tokenize", "--model", spm, stdin='"x"').stdout
+        good = tokenmill("tokenize", "--model", spm, stdin='"x"')
+        self.assertEqual(good.code, 0, good.stderr)
+        with_start = good.stdout
         without = tokenmill("tokenize", "--model", spm, "--add-special-tokens", "false", stdin='"x"').stdout
         self.assertEqual(json.loads(with_start)["ids"][1:], json.loads(without)["ids"])
+
+    def test_a_file_at_its_size_limit_is_a_failed_write(self):
+        shell = ("sh", "-c", f'exec prlimit --fsize=1024 "$@" > "{self.dir}/ids.jsonl"', "sh")  # tokenize needs no MPI
+        result = tokenmill("tokenize", "--model", TINY, stdin='"The capital"\n' * 1000, prefix=shell)
+        self.assertEqual(result.code, 4, result.stderr)
+        self.assertIn("error[io] standard output cannot be written", result.stderr)
 
     def test_inspect_prints_what_a_model_is(self):
         for model in (TINY, DATA / "models" / "gguf" / "tiny-llama-Q4_1.gguf"):
