@@ -134,6 +134,12 @@ std::string top_help() {
   return text + "\ntokenmill COMMAND --help lists the options; tokenmill --version prints the version.\n";
 }
 
+std::string bench_help() {
+  std::string text = "measure this machine\nUsage: tokenmill bench NAME [options]\n\nBenchmarks:\n";
+  for (const CommandSpec& spec : kBenches) text += fmt::format("  {:<18}{}\n", spec.name, spec.help);
+  return text + "\ntokenmill bench NAME --help lists the options of each.\n";
+}
+
 /// The command, and how many arguments name it.
 std::pair<const CommandSpec*, size_t> find_command(const std::vector<std::string>& arguments) {
   std::vector<std::string> names = {"bench"};
@@ -188,6 +194,10 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   }
   if (arguments[0] == "--version") {
     line.text = fmt::format("tokenmill {}\n", kVersion);
+    return line;
+  }
+  if (arguments.size() == 2 && arguments[0] == "bench" && (arguments[1] == "--help" || arguments[1] == "-h")) {
+    line.text = bench_help();
     return line;
   }
   const auto [spec, words] = find_command(arguments);

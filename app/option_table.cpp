@@ -181,6 +181,8 @@ const std::vector<OptionSpec> kBeforeSampling = {
      "1", kEngines, [](RunOptions&, const Setting& s) { only_one(s, "pipeline parallelism"); }},
 };
 
+void read_prefix_len(RunOptions& o, const Setting& s) { o.bench.prefix_len = read_integer(s, 0, kMaxTokens); }
+
 const std::vector<OptionSpec> kBehindSampling = {
     {"input-len", "Load", S::kValue, "TOKENS", "prompt tokens of each request", "256", kBenchThroughput,
      [](RunOptions& o, const Setting& s) { o.bench.input_len = read_integer(s, 1, kMaxTokens); }},
@@ -188,6 +190,23 @@ const std::vector<OptionSpec> kBehindSampling = {
      [](RunOptions& o, const Setting& s) { o.bench.output_len = read_integer(s, 1, kMaxTokens); }},
     {"num-prompts", "Load", S::kValue, "N", "requests, shared by all replicas", "64", kBenchThroughput,
      [](RunOptions& o, const Setting& s) { o.bench.num_prompts = read_integer(s, 1); }},
+    {"num-warmups", "Load", S::kValue, "N", "requests that run before the clock starts", "4", kBenchThroughput,
+     [](RunOptions& o, const Setting& s) { o.bench.num_warmups = read_integer(s, 0, kMaxTokens); }},
+    {"prefix-len", "Load", S::kValue, "TOKENS", "tokens that all requests begin with, besides --input-len", "0",
+     kBenchThroughput, read_prefix_len},
+    {"random-prefix-len", "Load", S::kValue, "TOKENS", "the same, by vLLM's other name", "0", kBenchThroughput,
+     read_prefix_len},
+    {"dataset-name", "Load", S::kValue, "NAME", "random, or prefix_repetition: prompts that share one of some prefixes",
+     "random", kBenchThroughput, [](RunOptions& o, const Setting& s) {
+       o.bench.prefix_repetition = read_word(s, {"random", "prefix_repetition"}) == "prefix_repetition";
+     }},
+    {"prefix-repetition-prefix-len", "Load", S::kValue, "TOKENS", "prefix_repetition: tokens of each prefix", "256",
+     kBenchThroughput,
+     [](RunOptions& o, const Setting& s) { o.bench.repeated_prefix_len = read_integer(s, 1, kMaxTokens); }},
+    {"prefix-repetition-suffix-len", "Load", S::kValue, "TOKENS", "prefix_repetition: tokens behind the prefix", "256",
+     kBenchThroughput, [](RunOptions& o, const Setting& s) { o.bench.suffix_len = read_integer(s, 1, kMaxTokens); }},
+    {"prefix-repetition-num-prefixes", "Load", S::kValue, "N", "prefix_repetition: prefixes", "10", kBenchThroughput,
+     [](RunOptions& o, const Setting& s) { o.bench.num_prefixes = read_integer(s, 1, kMaxTokens); }},
     {"output-json", "Load", S::kValue, "FILE", "write the figures there too", "none", kBenchThroughput | kBenchKernels,
      [](RunOptions& o, const Setting& s) { o.bench.output_json = read_text(s); }},
     {"filter", "Load", S::kValue, "TEXT", "only operations whose name contains it", "all", kBenchKernels,

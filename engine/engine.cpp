@@ -384,4 +384,6 @@ const EngineStats& Engine::stats() const { return impl_->stats; }
 
 const Distributions& Engine::distributions() const { return impl_->distributions; }
 
+void Engine::forget_distributions() { impl_->distributions = {}; }
+
 }  // namespace tokenmill

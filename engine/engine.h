@@ -70,6 +70,8 @@ class Engine {
   const EngineStats& stats() const;
   /// What varied from row to row and from step to step so far; rows with errors are left out.
   const Distributions& distributions() const;
+  /// Begins them anew: what a warm-up did does not count.
+  void forget_distributions();
 
  private:
   struct Impl;

@@ -1,10 +1,14 @@
 #include <fmt/format.h>
 #include <fmt/ostream.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
+#include <array>
+
+#include "app/bench/json_output.h"
 #include "app/commands/commands.h"
 #include "app/exit_codes.h"
 #include "app/version.h"
-#include "io/file.h"
 #include "io/json.h"
 #include "kernels/bench/bench.h"
 #include "parallel/topology.h"
@@ -13,6 +17,15 @@ namespace tokenmill::app {
 namespace {
 
 using io::JsonValue;
+
+constexpr std::array<std::string_view, 3> kFamilies = {"linear", "attention", "sampling"};
+
+bool matches(std::string_view family, const std::string& filter) { return family.find(filter) != family.npos; }
+
+void check_filter(const std::string& filter) {
+  if (std::any_of(kFamilies.begin(), kFamilies.end(), [&](auto family) { return matches(family, filter); })) return;
+  throw Error(ErrorKind::kConfig, "--filter {} matches no operation; there are {}", filter, fmt::join(kFamilies, ", "));
+}
 
 void print_limits(const bench::Limits& l, const std::string& device, std::ostream& out) {
   fmt::print(
@@ -57,6 +70,8 @@ JsonValue json_of(const bench::Limits& l) {
 
 int bench_kernels(RunOptions options, std::ostream& out) {
   finish_options(options, "bench kernels", 1);
+  check_filter(options.bench.kernels);
+  JsonOutput output(options.bench.output_json);
   const int threads =
       options.threads ? static_cast<int>(*options.threads) : parallel::CpuSet::of_this_process().count();
   const OpsOptions ops_options{.num_threads = threads, .cpu_isa = options.cpu_isa};
@@ -64,10 +79,7 @@ int bench_kernels(RunOptions options, std::ostream& out) {
   const bench::Limits limits = bench::measure_limits(ops_options);
   print_limits(limits, ops->describe(), out);
   std::vector<JsonValue> results;
-  const auto wanted = [&](const char* family) {
-    return options.bench.kernels.empty() ||
-           std::string_view(family).find(options.bench.kernels) != std::string_view::npos;
-  };
+  const auto wanted = [&](std::string_view family) { return matches(family, options.bench.kernels); };
   const auto take = [&](const bench::Result& result) {
     print_result(result, out);
     results.push_back(json_of(result));
@@ -80,16 +92,10 @@ int bench_kernels(RunOptions options, std::ostream& out) {
   if (wanted("sampling"))
     for (const bench::SamplingShape& shape : bench::default_sampling_shapes())
       take(bench_sampling(*ops, limits, shape));
-  if (results.empty())
-    throw Error(ErrorKind::kConfig, "--filter {} matches no operation; there are linear, attention and sampling",
-                options.bench.kernels);
-  if (!options.bench.output_json.empty())
-    io::write_file_atomically(options.bench.output_json,
-                              io::to_json(JsonValue::object({{"version", JsonValue::string(kVersion)},
-                                                             {"device", JsonValue::string(ops->describe())},
-                                                             {"limits", json_of(limits)},
-                                                             {"results", JsonValue::array(std::move(results))}})) +
-                                  "\n");
+  output.write(JsonValue::object({{"version", JsonValue::string(kVersion)},
+                                  {"device", JsonValue::string(ops->describe())},
+                                  {"limits", json_of(limits)},
+                                  {"results", JsonValue::array(std::move(results))}}));
   return kExitDone;
 }
 

@@ -170,6 +170,32 @@ class OtherCommands(Case):
             self.assertAlmostEqual(figures["tokens_per_second"], 225 / figures["elapsed_time"],
                                    delta=figures["tokens_per_second"] * 1e-3)
             self.assertEqual(figures["world"]["dp"], max(1, ranks))
+            self.assertEqual(figures["prefix_cache_hit_rate"], 0)
+            for name in ("ttft", "tpot", "itl", "e2el"):
+                self.assertGreater(figures[f"mean_{name}_ms"], 0)
+                self.assertLessEqual(figures[f"median_{name}_ms"], figures[f"p99_{name}_ms"])
+            self.assertLessEqual(figures["tail_seconds"], figures["elapsed_time"])
+
+    def test_bench_output_is_checked_before_and_written_in_place_when_it_is_no_file(self):
+        load = ("bench", "throughput", "--model", TINY, "--dataset-name", "prefix_repetition", "--num-prompts", "12",
+                "--prefix-repetition-prefix-len", "64", "--prefix-repetition-suffix-len", "4",
+                "--prefix-repetition-num-prefixes", "2", "--output-len", "3", "--max-num-seqs", "2")
+        result = tokenmill(*load, "--output-json", "/dev/stderr", "--iteration-log", self.dir / "steps.jsonl")
+        self.assertEqual(result.code, 0, result.stderr)
+        figures = json.loads(result.stderr.splitlines()[-1])
+        self.assertEqual((figures["total_input_tokens"], figures["completed"]), (12 * 68, 12))
+        self.assertGreater(figures["prefix_cache_hit_rate"], 0.5)
+        self.assertEqual(figures["cached_input_tokens"], 10 * 64)
+        steps = [json.loads(line) for line in (self.dir / "steps.jsonl").read_text().splitlines()]
+        self.assertGreater(len(steps), 18)
+        self.assertTrue(all(step["gemm_s"] > 0 and step["sequences"] <= 2 for step in steps))
+        refused = tokenmill(*load, "--output-json", self.dir / "none" / "x.json")
+        self.assertEqual((refused.code, refused.stdout), (2, ""))
+        self.assertIn("--output-json cannot be written", refused.stderr)
+        for arguments in (("bench", "kernels", "--filter", "nothing"), ("bench", "latency")):
+            refused = tokenmill(*arguments)
+            self.assertEqual((refused.code, refused.stdout), (2, ""))
+        self.assertIn("throughput", tokenmill("bench", "--help").stdout)
 
 
 if __name__ == "__main__":

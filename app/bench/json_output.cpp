@@ -1,0 +1,37 @@
+#include "app/bench/json_output.h"
+
+#include <filesystem>
+
+#include "kernels/core/error.h"
+
+namespace tokenmill::app {
+
+JsonOutput::JsonOutput(const std::string& path) {
+  if (path.empty()) return;
+  std::error_code ignored;
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::is_directory(status))
+    throw Error(ErrorKind::kConfig, "--output-json {} is a directory; it must be a file", path);
+  try {
+    if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+      in_place_ = io::File::create(path);
+    else
+      replaced_.emplace(path);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kConfig, "--output-json cannot be written: {}", error.what());
+  }
+}
+
+void JsonOutput::write(const io::JsonValue& value) {
+  const std::string text = io::to_json(value) + "\n";
+  if (in_place_) {
+    in_place_->write_all(text);
+    in_place_->close();
+  }
+  if (replaced_) {
+    replaced_->write(text);
+    replaced_->commit();
+  }
+}
+
+}  // namespace tokenmill::app
