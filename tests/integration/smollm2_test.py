@@ -38,16 +38,21 @@ class SmolLM2(Case):
         print(f"{tokens} tokens of {len(self.cases)} rows equal", flush=True)
         self.assertGreater(tokens, 2000)
 
-    def test_the_same_bytes_for_any_ranks_and_batch_in_bfloat16(self):
+    def test_the_same_bytes_for_any_schedule_in_bfloat16(self):
         rows = self.rows([case for case in self.cases if len(case["prompt_ids"]) <= 64][:8])
         for number, row in enumerate(rows):
             row["max_tokens"] = 16
             if number % 2:
-                row |= {"temperature": 0.8, "seed": number}
+                row |= {"temperature": 0.8, "seed": number, "logprobs": 2}
+        rows += [row | {"id": row["id"] + " again"} for row in rows]  # a whole prompt that is cached
         flags = ["--max-model-len", "512"]
-        first = self.job(rows, *flags, "--max-num-seqs", "1", model=MODEL)
-        for ranks, more in [(2, []), (0, ["--threads", "1", "--max-num-seqs", "3", "--max-num-batched-tokens", "16"])]:
-            self.assertEqual(self.job(rows, *flags, *more, ranks=ranks, model=MODEL).bytes, first.bytes)
+        first = self.job(rows, *flags, "--max-num-seqs", "1", "--enable-prefix-caching", "false", model=MODEL)
+        self.assertEqual(sum(first.figures("prefix_cache_hits")), 0)
+        for ranks, more in [(2, ["--max-num-seqs", "7", "--long-prefill-token-threshold", "16"]),
+                            (0, ["--threads", "1", "--max-num-seqs", "3", "--max-num-batched-tokens", "16"])]:
+            again = self.job(rows, *flags, *more, ranks=ranks, model=MODEL)
+            self.assertEqual(again.bytes, first.bytes)
+            self.assertGreater(sum(again.figures("prefix_cache_hits")), 0)
 
 
 if __name__ == "__main__":
