@@ -151,6 +151,25 @@ class Rows(Case):
             self.assertIn(line["rank"], (0, 1))
         self.assertFalse((self.job(rows, expect=3).output / "row_metrics.jsonl").exists())
 
+    def test_metrics_files_of_a_run(self):
+        rows = [{"id": i, "prompt": "The capital of", "max_tokens": 4, "ignore_eos": True} for i in range(30)]
+        prom, steps = self.dir / "run.prom", self.dir / "steps.jsonl"
+        result = self.job(rows, "--metrics-file", prom, "--iteration-log", steps, ranks=2)
+        samples = dict(line.rsplit(" ", 1) for line in prom.read_text().splitlines() if not line.startswith("#"))
+        label = 'model_name="tiny-llama"'
+        self.assertEqual(samples[f"tokenmill:generation_tokens_total{{{label}}}"], "120")
+        self.assertEqual(samples[f"tokenmill:e2e_request_latency_seconds_count{{{label}}}"], "30")
+        self.assertEqual(samples[f'tokenmill:request_success_total{{{label},finished_reason="length"}}'], "30")
+        self.assertEqual(samples[f'tokenmill:inter_token_latency_seconds_bucket{{{label},le="+Inf"}}'], "90")
+        logs = [[json.loads(line) for line in (self.dir / f"steps.jsonl.{rank}").read_text().splitlines()]
+                for rank in range(2)]
+        self.assertEqual(sum(step["logits_rows"] for log in logs for step in log), 120)
+        self.assertEqual([log[0]["step"] for log in logs if log], [1] * sum(map(bool, logs)))
+        text = (result.output / "run.yaml").read_text()
+        self.assertIn("ttft_s: {count: 30, ", text)
+        total, *replicas = result.figures("device_s")
+        self.assertAlmostEqual(total, sum(replicas), places=4)
+
     def test_many_inputs_in_order(self):
         for name in ("b.jsonl", "a.jsonl", "c.jsonl"):
             self.write(name, [{"id": name, "prompt": "x"}])

@@ -1,5 +1,5 @@
 // A whole job with the fake codec and generator; job_test.cpp and memory_test.cpp run it under mpiexec and alone.
-//   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--elsewhere DIR] [--protect PATH] INPUT...
+//   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--metrics-s S] [--elsewhere DIR] [--protect PATH] INPUT...
 // PLACE: load (agreed), step, encode, write, foreign, thread.  --elsewhere: the last rank changes to DIR first.
 #include <sys/resource.h>
 #include <unistd.h>
@@ -25,6 +25,7 @@ struct Options {
   std::string fail_place, elsewhere;
   double step_s = 0;
   int64_t running = 8;
+  double metrics_s = 0;  // 0: none
 };
 
 Options parse(int argc, char** argv) {
@@ -42,6 +43,8 @@ Options parse(int argc, char** argv) {
       options.step_s = std::atof(argv[++i]);
     else if (word == "--running")
       options.running = std::atoll(argv[++i]);
+    else if (word == "--metrics-s")
+      options.metrics_s = std::atof(argv[++i]);
     else if (word == "--elsewhere")
       options.elsewhere = argv[++i];
     else if (word == "--protect")
@@ -73,7 +76,17 @@ int run(const Options& options, parallel::MpiSession& session) {
     return 99;
   const bool fails = world.rank() == options.fail_rank;
   jobs::JobProgress last;
-  jobs::Job job(options.job, session, [&](const jobs::JobProgress& progress) {
+  jobs::JobOptions job_options = options.job;
+  int64_t calls = 0;
+  jobs::JobMetrics seen;
+  if (options.metrics_s > 0) {
+    job_options.metrics_s = options.metrics_s;
+    job_options.on_metrics = [&](const jobs::JobMetrics& metrics) {
+      ++calls;
+      seen = metrics;
+    };
+  }
+  jobs::Job job(job_options, session, [&](const jobs::JobProgress& progress) {
     last = progress;
     if (progress.phase == jobs::JobPhase::kRunning)
       std::printf("progress %ld of %ld\n", static_cast<long>(progress.rows_done),
@@ -92,6 +105,14 @@ int run(const Options& options, parallel::MpiSession& session) {
   }
   const jobs::JobOutcome outcome = job.run(codec, generator);
   job.write_report({{"configuration", {{"running", options.running}}}}, outcome);
+  if (options.metrics_s > 0 && world.rank() == 0) {
+    const jobs::JobMetrics end = outcome.metrics();
+    std::printf("metrics calls %s, %ld replicas, rows %s, distributions %s; at the end %ld tokens in %ld rows\n",
+                calls > 0 ? "some" : "none", static_cast<long>(seen.num_replicas),
+                seen.rows_done > 0 && seen.rows_done <= seen.rows_total ? "some" : "none",
+                seen.distributions.generation_tokens.count() > 0 ? "some" : "none",
+                static_cast<long>(end.distributions.generation_tokens.sum()), static_cast<long>(end.rows_done));
+  }
   if (world.rank() != 0) return 0;
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);

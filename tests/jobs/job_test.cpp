@@ -69,6 +69,16 @@ TEST_CASE("output bytes are the same with 1, 2 and 4 ranks, and every row occurs
   }
 }
 
+TEST_CASE("what is counted reaches rank 0 while the job runs, and all of it at the end") {
+  const test::TempDir dir;
+  const auto result =
+      run(2, dir / "out" + " --metrics-s 0.05 --running 3 --step-s 0.002 " + dir.write("a.jsonl", input(1500, "a")));
+  INFO(result.output);
+  REQUIRE(result.exit_code == 0);
+  CHECK(result.count(
+            "metrics calls some, 2 replicas, rows some, distributions some; at the end 3000 tokens in 1500 rows") == 1);
+}
+
 TEST_CASE("rows that begin alike are handed out together, and the output stays in input order") {
   const test::TempDir dir;
   std::string text;
@@ -84,7 +94,8 @@ TEST_CASE("rows that begin alike are handed out together, and the output stays i
     const std::string lines = output(directory);
     size_t at = 0;
     for (int64_t row = 0; row < 2000; ++row) {
-      const std::string begin = "{\"row\":" + std::to_string(row) + ",\"file\":\"in.jsonl\",\"line\":" + std::to_string(row + 1) + ",";
+      const std::string begin =
+          "{\"row\":" + std::to_string(row) + ",\"file\":\"in.jsonl\",\"line\":" + std::to_string(row + 1) + ",";
       REQUIRE(lines.compare(at, begin.size(), begin) == 0);
       at = lines.find('\n', at) + 1;
     }
