@@ -26,8 +26,9 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
 
 int64_t ModelRunner::staging_bytes(const RunnerLimits& limits, DeviceKind device) {
   const int64_t both_sides = StepInput::device_bytes(limits) + StepOutput::device_bytes(limits);
-  return SlotTables::device_bytes(limits.max_num_seqs, limits.vocab_size) +
-         both_sides * (device == DeviceKind::kCpu ? 2 : 1);
+  const int64_t on_device = SlotTables::device_bytes(limits.max_num_seqs, limits.vocab_size) + both_sides;
+  if (device != DeviceKind::kCpu) return on_device;
+  return on_device + SlotTables::host_bytes(limits.max_num_seqs) + both_sides;
 }
 
 void ModelRunner::enter(const NewSlot& fresh) {
@@ -50,7 +51,8 @@ void ModelRunner::enter(const NewSlot& fresh) {
 void ModelRunner::apply(const StepPlan& plan) {
   for (const ShrunkSlot& shrunk : plan.shrunk) {
     SlotState& slot = slots_.at(shrunk.slot);
-    for (size_t g = 0; g < shrunk.first.size(); ++g) std::fill_n(slot.block_ids.at(g).begin(), shrunk.first[g], kNullBlock);
+    for (size_t g = 0; g < shrunk.first.size(); ++g)
+      std::fill_n(slot.block_ids.at(g).begin(), shrunk.first[g], kNullBlock);
   }
   for (const auto* released : {&plan.finished, &plan.preempted}) {
     for (const int32_t slot : *released) slots_.at(slot) = {.occupant = slots_[slot].occupant};
@@ -101,7 +103,8 @@ Ticket ModelRunner::launch(const StepPlan& plan) {
   const OpTimes before = ops_.op_times();
   apply(plan);
   if (!plan.dummy && !plan.scheduled.empty()) run(plan);
-  InFlight flight{next_ticket_++, plan.step_id, {}, StepInput::output_shape(plan, slots_), ops_.stream().record(), before};
+  InFlight flight{next_ticket_++,         plan.step_id, {}, StepInput::output_shape(plan, slots_),
+                  ops_.stream().record(), before};
   for (const ScheduledSlot& s : plan.scheduled) {
     if (s.logits_rows.empty() && s.num_scored == 0) continue;
     const SlotState& slot = slots_.at(s.slot);

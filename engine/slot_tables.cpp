@@ -3,23 +3,10 @@
 #include <algorithm>
 #include <limits>
 
+#include "engine/carver.h"
+
 namespace tokenmill {
 namespace {
-
-/// Views one after the other over base, 64-byte aligned; with base null it only counts.
-struct Carver {
-  char* base;
-  bool is_host;
-  int64_t num_bytes = 0;
-
-  TensorView take(DType dtype, std::initializer_list<int64_t> shape) {
-    int64_t count = 1;
-    for (const int64_t n : shape) count *= n;
-    const TensorView view(base == nullptr ? nullptr : base + num_bytes, dtype, shape, is_host);
-    num_bytes += (count * dtype_size(dtype) + 63) / 64 * 64;
-    return view;
-  }
-};
 
 void carve_parameters(Carver& carver, int64_t slots, SamplingTables& t) {
   t.temperature = carver.take(DType::kF32, {slots});
@@ -43,26 +30,29 @@ void carve_id_tables(Carver& carver, int64_t slots, int64_t vocab_size, Sampling
 }  // namespace
 
 int64_t SlotTables::device_bytes(int64_t max_num_seqs, int64_t vocab_size) {
-  Carver carver{nullptr, true};
+  Carver carver(nullptr, true);
   SamplingTables tables;
   carve_parameters(carver, max_num_seqs, tables);
   carve_id_tables(carver, max_num_seqs, vocab_size, tables);
-  return carver.num_bytes;
+  return carver.num_bytes();
+}
+
+int64_t SlotTables::host_bytes(int64_t max_num_seqs) {
+  Carver carver(nullptr, true);
+  SamplingTables tables;
+  carve_parameters(carver, max_num_seqs, tables);
+  return carver.num_bytes();
 }
 
 SlotTables::SlotTables(Ops& ops, int64_t max_num_seqs, int64_t vocab_size) : ops_(ops) {
-  Carver parameters{nullptr, true}, id_tables{nullptr, true};
-  carve_parameters(parameters, max_num_seqs, tables_);
-  carve_id_tables(id_tables, max_num_seqs, vocab_size, tables_);
-  host_ = ops.memory().allocate_host(parameters.num_bytes);
-  device_ = ops.memory().allocate(parameters.num_bytes);
-  id_tables_ = ops.memory().allocate(id_tables.num_bytes);
+  const int64_t parameter_bytes = host_bytes(max_num_seqs);
+  host_ = ops.memory().allocate_host(parameter_bytes);
+  device_ = ops.memory().allocate(parameter_bytes);
+  id_tables_ = ops.memory().allocate(device_bytes(max_num_seqs, vocab_size) - parameter_bytes);
   const bool is_host = ops.device().kind == DeviceKind::kCpu;
-  Carver staging{static_cast<char*>(host_.data()), true};
+  Carver staging(host_.data(), true), parameters(device_.data(), is_host), id_tables(id_tables_.data(), is_host);
   carve_parameters(staging, max_num_seqs, staging_);
-  parameters = {static_cast<char*>(device_.data()), is_host};
   carve_parameters(parameters, max_num_seqs, tables_);
-  id_tables = {static_cast<char*>(id_tables_.data()), is_host};
   carve_id_tables(id_tables, max_num_seqs, vocab_size, tables_);
 }
 

@@ -15,6 +15,8 @@ class SlotTables {
   SlotTables(Ops& ops, int64_t max_num_seqs, int64_t vocab_size);
   /// Device memory that such tables take: mostly 8 bytes per slot and id of the vocabulary.
   static int64_t device_bytes(int64_t max_num_seqs, int64_t vocab_size);
+  /// Host memory that the parameters are staged in.
+  static int64_t host_bytes(int64_t max_num_seqs);
 
   const SamplingTables& tables() const { return tables_; }
   /// Enqueues one slot's parameters and its biases; last_token and counts are left alone.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/carver.h"
+
 namespace tokenmill {
 namespace {
 
@@ -15,49 +17,28 @@ std::vector<int64_t> distinct_windows(const ModelConfig& config) {
   return windows;
 }
 
-/// Hands out views one after the other, 64-byte aligned; with base null it only counts.
-class Carver {
- public:
-  Carver(void* base, bool is_host) : base_(static_cast<char*>(base)), is_host_(is_host) {}
-  TensorView take(DType dtype, int64_t rows, int64_t cols) {
-    const int64_t at = num_bytes_;
-    num_bytes_ += (rows * cols * dtype_size(dtype) + 63) / 64 * 64;
-    return TensorView(base_ == nullptr ? nullptr : base_ + at, dtype, {rows, cols}, is_host_);
-  }
-  TensorView take(DType dtype, int64_t count) {
-    const TensorView view = take(dtype, 1, count);
-    return TensorView(view.data(), dtype, {count}, is_host_);
-  }
-  int64_t num_bytes() const { return num_bytes_; }
-
- private:
-  char* base_;
-  bool is_host_;
-  int64_t num_bytes_ = 0;
-};
-
 Activations carve(const ModelConfig& c, DType dtype, int64_t tokens, int64_t rows, Carver& carver) {
   Activations a;
   const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  a.hidden = carver.take(dtype, tokens, c.hidden_size);
-  a.normed = carver.take(dtype, tokens, c.hidden_size);
-  a.qkv = carver.take(dtype, tokens, q + 2 * kv);
-  a.attention = carver.take(dtype, tokens, q);
-  a.gate_up = carver.take(dtype, tokens, 2 * c.intermediate_size);
-  a.gated = carver.take(dtype, tokens, c.intermediate_size);
-  a.block_out = carver.take(dtype, tokens, c.hidden_size);
-  a.cos_sin = carver.take(DType::kF32, tokens, c.rope.rotary_dim);
-  a.row_hidden = carver.take(dtype, rows, c.hidden_size);
-  a.row_attention = carver.take(dtype, rows, q);
-  a.row_normed = carver.take(dtype, rows, c.hidden_size);
+  a.hidden = carver.take(dtype, {tokens, c.hidden_size});
+  a.normed = carver.take(dtype, {tokens, c.hidden_size});
+  a.qkv = carver.take(dtype, {tokens, q + 2 * kv});
+  a.attention = carver.take(dtype, {tokens, q});
+  a.gate_up = carver.take(dtype, {tokens, 2 * c.intermediate_size});
+  a.gated = carver.take(dtype, {tokens, c.intermediate_size});
+  a.block_out = carver.take(dtype, {tokens, c.hidden_size});
+  a.cos_sin = carver.take(DType::kF32, {tokens, c.rope.rotary_dim});
+  a.row_hidden = carver.take(dtype, {rows, c.hidden_size});
+  a.row_attention = carver.take(dtype, {rows, q});
+  a.row_normed = carver.take(dtype, {rows, c.hidden_size});
   const int64_t num_tiles = (c.vocab_size + kVocabTile - 1) / kVocabTile;
-  a.tiles.logits = carver.take(DType::kF32, rows, c.vocab_size);
-  a.tiles.max = carver.take(DType::kF32, rows, num_tiles);
-  a.tiles.sum_exp = carver.take(DType::kF32, rows, num_tiles);
-  a.tiles.adjusted_max = carver.take(DType::kF32, rows, num_tiles);
-  a.tiles.argmax = carver.take(DType::kI32, rows, num_tiles);
-  a.tiles.sum_exp_t = carver.take(DType::kF32, rows, num_tiles);
-  a.tiles.non_finite = carver.take(DType::kI32, rows, num_tiles);
+  a.tiles.logits = carver.take(DType::kF32, {rows, c.vocab_size});
+  a.tiles.max = carver.take(DType::kF32, {rows, num_tiles});
+  a.tiles.sum_exp = carver.take(DType::kF32, {rows, num_tiles});
+  a.tiles.adjusted_max = carver.take(DType::kF32, {rows, num_tiles});
+  a.tiles.argmax = carver.take(DType::kI32, {rows, num_tiles});
+  a.tiles.sum_exp_t = carver.take(DType::kF32, {rows, num_tiles});
+  a.tiles.non_finite = carver.take(DType::kI32, {rows, num_tiles});
   return a;
 }
 

@@ -92,6 +92,18 @@ TEST_CASE("a step allocates nothing on the device") {
   CHECK(ops.memory().allocations() == before);
 }
 
+TEST_CASE("a runner takes the memory that its plan counts, and the rotary frequencies") {
+  const std::unique_ptr<Ops> ops = make_ops({}, {.num_threads = 1});
+  Loaded model(*ops, "tiny-mistral", 5, 48);
+  int64_t planned =
+      model.decoder.activation_bytes(DType::kF32, 48, 5) + ModelRunner::staging_bytes(model.limits, DeviceKind::kCpu);
+  for (size_t g = 0; g < model.limits.kv_groups.size(); ++g) {
+    planned += ops->kv_block_bytes(model.limits.kv_groups[g]) * model.limits.num_blocks[g];
+  }
+  const int64_t rotary_bytes = model.decoder.config().rope.rotary_dim / 2 * 4;
+  CHECK(ops->memory().used_bytes() == model.weights.num_bytes() + planned + rotary_bytes);
+}
+
 TEST_CASE("the CPU device needs no more work space than it has announced, for each dtype and team") {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int threads : {1, 3}) {
