@@ -5,6 +5,17 @@
 #include "kernels/core/check.h"
 
 namespace tokenmill::app {
+namespace {
+
+/// What the engine keeps of a request: its prompt and biases, for each sample.
+int64_t held_bytes(const Request& request) {
+  const SamplingParams& sampling = request.sampling;
+  const size_t biases = sampling.allowed_token_ids.size() + sampling.logit_bias.size();
+  return sampling.n *
+         static_cast<int64_t>(request.prompt_token_ids.size() * sizeof(int32_t) + biases * sizeof(TokenBias));
+}
+
+}  // namespace
 
 void EngineGenerator::submit(std::unique_ptr<jobs::WorkItem> item) {
   auto* row = dynamic_cast<rows::RowItem*>(item.get());
@@ -23,10 +34,10 @@ void EngineGenerator::submit(std::unique_ptr<jobs::WorkItem> item) {
   Request request = std::move(owned->request);
   request.pulled_s = owned->pulled_s;
   const int64_t id = request.request_id;
-  const auto prompt_bytes = static_cast<int64_t>(request.prompt_token_ids.size() * sizeof(int32_t));
-  const bool is_new = items_.emplace(id, Computed{std::move(owned), {}, prompt_bytes}).second;
+  const int64_t bytes = held_bytes(request);
+  const bool is_new = items_.emplace(id, Computed{std::move(owned), {}, bytes}).second;
   TM_ASSERT(is_new, "row {} was submitted twice", id);
-  prompt_bytes_ += prompt_bytes;
+  held_bytes_ += bytes;
   engine_.submit(std::move(request));
 }
 
@@ -51,7 +62,7 @@ std::vector<jobs::FinishedRow> EngineGenerator::take_finished() {
     finish(*computed.item, output, out);
     for (const auto& follower : computed.followers) finish(*follower, output, out);
     num_followers_ -= static_cast<int64_t>(computed.followers.size());
-    prompt_bytes_ -= computed.prompt_bytes;
+    held_bytes_ -= computed.held_bytes;
     duplicates_.remove(output.request_id);
     items_.erase(found);
   }
@@ -69,7 +80,7 @@ void EngineGenerator::finish(const rows::RowItem& item, const RequestOutput& out
 int64_t EngineGenerator::wants() const {
   // At least a full batch and as many waiting: a row that ends is replaced in the next step.
   const int64_t least = 2 * options_.max_num_seqs;
-  const int64_t window = prompt_bytes_ < options_.window_bytes ? std::max(options_.window_rows, least) : least;
+  const int64_t window = held_bytes_ < options_.window_bytes ? std::max(options_.window_rows, least) : least;
   return std::max<int64_t>(0, window - num_followers_ - static_cast<int64_t>(items_.size()));
 }
 

@@ -18,8 +18,9 @@ struct EngineGeneratorOptions {
   int64_t max_num_seqs = 256;  ///< the engine's
   /// Rows held at once, so that the engine finds shared beginnings among them; at least two batches.
   int64_t window_rows = 4096;
-  int64_t window_bytes = int64_t{64} << 20;  ///< of their prompts' ids: what is reached first bounds the window
-  bool dedup = false;                        ///< rows that must have equal answers are computed once
+  /// Of what their samples keep, each for itself: prompts' ids and biases. What is reached first bounds the window.
+  int64_t window_bytes = int64_t{64} << 20;
+  bool dedup = false;  ///< rows that must have equal answers are computed once
 };
 
 /// The engine and the row formats as jobs knows them: items become requests, outputs become result lines. Rows that
@@ -50,7 +51,7 @@ class EngineGenerator final : public jobs::Generator {
   struct Computed {
     std::unique_ptr<rows::RowItem> item;
     std::vector<std::unique_ptr<rows::RowItem>> followers;
-    int64_t prompt_bytes = 0;
+    int64_t held_bytes = 0;
   };
   bool follow(std::unique_ptr<rows::RowItem>& item);
   void finish(const rows::RowItem& item, const RequestOutput& output, std::vector<jobs::FinishedRow>& out);
@@ -60,7 +61,7 @@ class EngineGenerator final : public jobs::Generator {
   EngineGeneratorOptions options_;
   std::unordered_map<int64_t, Computed> items_;  // in the engine, by request id (= row)
   int64_t num_followers_ = 0;                    // in items_
-  int64_t prompt_bytes_ = 0;                     // in items_
+  int64_t held_bytes_ = 0;                       // in items_
   Duplicates duplicates_;
   int64_t num_deduplicated_ = 0;
   std::vector<jobs::FinishedRow> finished_;  // errors and skipped rows: they need no engine

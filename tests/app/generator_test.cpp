@@ -131,7 +131,7 @@ TEST_CASE("a row equal to one that has its answer is computed again: answers are
   CHECK(f.generator.idle());
 }
 
-TEST_CASE("the window is bounded by rows and by the prompts' bytes, but holds two batches") {
+TEST_CASE("the window is bounded by rows and by what their samples keep, but holds two batches") {
   Fixture rows({.max_num_seqs = 4, .window_rows = 20, .dedup = true});
   CHECK(rows.generator.wants() == 20);
   for (int i = 0; i < 12; ++i) rows.submit(R"({"prompt":"same","temperature":0})");
@@ -146,6 +146,16 @@ TEST_CASE("the window is bounded by rows and by the prompts' bytes, but holds tw
   CHECK(bytes.generator.wants() == 6);
   bytes.run();
   CHECK(bytes.generator.wants() == 100);
+
+  Fixture samples({.max_num_seqs = 4, .window_rows = 100, .window_bytes = 4 * 10});
+  samples.submit(R"({"prompt_token_ids":[1,2,3,4,5],"n":2,"max_tokens":4})");
+  CHECK(samples.generator.wants() == 7);  // each sample keeps the prompt
+  samples.run();
+
+  Fixture biases({.max_num_seqs = 4, .window_rows = 100, .window_bytes = 8 * 10});
+  biases.submit(R"({"prompt":"a","allowed_token_ids":[1,2,3,4,5,6,7,8,9,10],"max_tokens":4})");
+  CHECK(biases.generator.wants() == 7);
+  biases.run();
 
   Fixture few({.max_num_seqs = 4, .window_rows = 1});
   CHECK(few.generator.wants() == 8);
