@@ -34,7 +34,7 @@ namespace {
 const char* kv_remedy(const MemoryRequest& r) {
   if (r.num_blocks) return "lower --num-gpu-blocks-override";
   if (r.kv_cache_bytes) return "lower --kv-cache-memory-bytes";
-  return "lower --max-num-batched-tokens";
+  return "lower --max-num-batched-tokens, --max-num-seqs or --max-logprobs";
 }
 
 [[noreturn]] void refuse_too_few(const MemoryRequest& r, int64_t left_bytes, int64_t blocks, int64_t per_sequence,

@@ -80,7 +80,9 @@ TEST_CASE("a refusal names the option that asked for the blocks") {
   CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("--num-gpu-blocks-override is 0"), Error);
   r = request();
   r.weight_bytes = 600 * kMiB;
-  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("; lower --max-num-batched-tokens, raise"), Error);
+  CHECK_THROWS_WITH_AS(plan_memory(r),
+                       doctest::Contains("; lower --max-num-batched-tokens, --max-num-seqs or --max-logprobs, raise"),
+                       Error);
 }
 
 TEST_CASE("bytes are printed in the largest binary unit") {
