@@ -186,12 +186,14 @@ void Engine::Impl::add_samples(Active& entered, int64_t handle, const Request& r
                                std::shared_ptr<const SampleConstraints> constraints) {
   const SamplingParams& params = request.sampling;
   const int num_samples = entered.score_only ? 1 : static_cast<int>(params.n);
+  const SlotSampling of_all = slot_sampling(params, /*key=*/0, runner.limits().vocab_size);
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (int index = 0; index < num_samples; ++index) {
-    SlotSampling sampling = slot_sampling(params, sample_key(request.random_key, index), runner.limits().vocab_size);
+    SlotSampling sampling = of_all;
+    sampling.key = sample_key(request.random_key, index);
     if (index > 0) sampling.num_prompt_logprobs = -1;  // the first scores the prompt of all
     sequences.push_back(std::make_unique<Sequence>(
-        handle, request.prompt_token_ids, entered.num_prompt_tokens + max_generated, sampling, constraints,
+        handle, request.prompt_token_ids, entered.num_prompt_tokens + max_generated, std::move(sampling), constraints,
         SequenceOptions{.sample_index = index,
                         .cache_identity = {.cache_salt = request.cache_salt},
                         .skip_reading_prefix_cache = params.skip_reading_prefix_cache}));

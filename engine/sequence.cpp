@@ -6,14 +6,13 @@
 
 namespace tokenmill {
 
-Sequence::Sequence(int64_t handle, std::vector<int32_t> prompt_token_ids, int64_t max_num_tokens,
-                   const SlotSampling& sampling, std::shared_ptr<const SampleConstraints> constraints,
-                   SequenceOptions options)
+Sequence::Sequence(int64_t handle, std::vector<int32_t> prompt_token_ids, int64_t max_num_tokens, SlotSampling sampling,
+                   std::shared_ptr<const SampleConstraints> constraints, SequenceOptions options)
     : handle_(handle),
       token_ids_(std::move(prompt_token_ids)),
       num_prompt_tokens_(static_cast<int64_t>(token_ids_.size())),
       max_num_tokens_(max_num_tokens),
-      sampling_(sampling),
+      sampling_(std::move(sampling)),
       constraints_(std::move(constraints)),
       options_(std::move(options)) {
   TM_ASSERT(num_prompt_tokens_ > 0 && max_num_tokens >= num_prompt_tokens_, "prompt {}, limit {}", num_prompt_tokens_,

@@ -31,7 +31,7 @@ class Sequence {
  public:
   /// handle: the owner's word for it, given back with every result. max_num_tokens: prompt and generated tokens at
   /// most; the prompt's length when it is only scored. constraints: null when no position has any; shared by samples.
-  Sequence(int64_t handle, std::vector<int32_t> prompt_token_ids, int64_t max_num_tokens, const SlotSampling& sampling,
+  Sequence(int64_t handle, std::vector<int32_t> prompt_token_ids, int64_t max_num_tokens, SlotSampling sampling,
            std::shared_ptr<const SampleConstraints> constraints = nullptr, SequenceOptions options = {});
 
   int64_t handle() const { return handle_; }

@@ -35,8 +35,8 @@ struct StepTimes {
 /// the clock per step.
 class StepMeter {
  public:
-  /// on_step may be empty; it gets every collected step, in order.
-  /// step_tokens counts the tokens of each step and outlives the meter, as the clock does.
+  /// step_tokens counts the tokens of each step and outlives the meter, as the clock does. on_step gets every collected
+  /// step, in order; it may be empty.
   StepMeter(const Clock& clock, Histogram& step_tokens, std::function<void(const StepRecord&)> on_step);
 
   /// A request is taken in.

@@ -25,7 +25,7 @@ class StepOutput {
 
   /// The views that a step of this shape fills.
   HeadOutput device(const StepOutputShape& shape) const { return views(shape, device_); }
-  /// Enqueues the copies to the host; read() may be called when they are done.
+  /// Enqueues the copies to the host; sampled() and scored() may be called when they are done.
   void fetch(const StepOutputShape& shape);
   /// Sampled row, with num_logprobs others (-1: neither rank nor others).
   SampledToken sampled(const StepOutputShape& shape, int64_t row, int64_t num_logprobs) const;

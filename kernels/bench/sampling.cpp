@@ -32,7 +32,7 @@ const char* name_of(SamplingKind kind) {
 struct SamplingBuffers {
   SamplingBuffers(Ops& ops, const SamplingShape& s)
       : f32(ops, DType::kF32, {6, s.rows}),
-        i32(ops, DType::kI32, {9, s.rows}),
+        i32(ops, DType::kI32, {8, s.rows}),
         keys(ops, DType::kI64, {s.rows}),
         positions(ops, DType::kI64, {s.rows}),
         offsets(ops, DType::kI32, {s.rows + 1}),
