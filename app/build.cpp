@@ -67,6 +67,7 @@ MemoryRequest memory_request(const RunOptions& options, const RankShare& share, 
   r.num_blocks = options.num_gpu_blocks_override;
   r.max_num_seqs = options.max_num_seqs;
   r.max_model_len = replica.max_model_len;
+  r.max_num_batched_tokens = options.max_num_batched_tokens;
   return r;
 }
 

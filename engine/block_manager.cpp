@@ -7,12 +7,6 @@
 #include "kernels/core/check.h"
 
 namespace tokenmill {
-namespace {
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
-}  // namespace
-
 BlockManager::BlockManager(std::span<const KvSpec> groups, std::span<const int64_t> num_blocks,
                            bool enable_prefix_caching, PrefixTree::HashFunction hash)
     : specs_(groups.begin(), groups.end()) {
@@ -32,16 +26,11 @@ BlockManager::BlockManager(std::span<const KvSpec> groups, std::span<const int64
 }
 
 int64_t BlockManager::num_blocks_for(int group, int64_t num_tokens) const {
-  return ceil_div(num_tokens, specs_[static_cast<size_t>(group)].block_size);
+  return specs_[static_cast<size_t>(group)].num_blocks_for(num_tokens);
 }
 
 int64_t BlockManager::num_live_blocks_for(int group, int64_t num_tokens, int64_t chunk) const {
-  const KvSpec& spec = specs_[static_cast<size_t>(group)];
-  const int64_t all = num_blocks_for(group, num_tokens);
-  if (spec.kind != KvSpec::Kind::kSlidingWindow) return all;
-  // The window before a chunk that starts at a block's edge, and the chunk; one more where it does not start there.
-  const int64_t edge = chunk > 1 ? 1 : 0;
-  return std::min(all, ceil_div(spec.window - 1, spec.block_size) + ceil_div(chunk, spec.block_size) + edge);
+  return specs_[static_cast<size_t>(group)].num_live_blocks_for(num_tokens, chunk);
 }
 
 int64_t BlockManager::num_used_blocks() const {

@@ -1,6 +1,7 @@
 #include "engine/memory_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -37,20 +38,44 @@ const char* kv_remedy(const MemoryRequest& r) {
   return "lower --max-num-batched-tokens, --max-num-seqs or --max-logprobs";
 }
 
-[[noreturn]] void refuse_too_few(const MemoryRequest& r, int64_t left_bytes, int64_t blocks, int64_t per_sequence,
-                                 int64_t per_block) {
+/// What one sequence of max_model_len needs.
+struct SequenceNeed {
+  std::vector<int64_t> blocks;  // per group
+  int64_t bytes = 0;
+};
+
+SequenceNeed sequence_need(const MemoryRequest& r) {
+  SequenceNeed need;
+  for (size_t g = 0; g < r.kv_groups.size(); ++g) {
+    need.blocks.push_back(r.kv_groups[g].num_live_blocks_for(r.max_model_len, r.max_num_batched_tokens));
+    need.bytes += need.blocks[g] * r.kv_block_bytes[g];
+  }
+  return need;
+}
+
+/// Blocks per group in bytes: the same share of every group's most.
+std::vector<int64_t> blocks_in(const MemoryRequest& r, const SequenceNeed& need, int64_t bytes) {
+  std::vector<int64_t> blocks;
+  for (const int64_t per_sequence : need.blocks) {
+    const auto fitting = static_cast<int64_t>(static_cast<__int128>(bytes) * per_sequence / need.bytes);
+    blocks.push_back(std::min(fitting, per_sequence * r.max_num_seqs));
+  }
+  return blocks;
+}
+
+[[noreturn]] void refuse_too_few(const MemoryRequest& r, int64_t left_bytes, const SequenceNeed& need,
+                                 const std::vector<int64_t>& blocks) {
   if (r.num_blocks)
     throw Error(ErrorKind::kConfig, "--num-gpu-blocks-override is {}; at least one block is needed", *r.num_blocks);
   const std::string needed = fmt::format("one sequence of --max-model-len {} needs {} blocks ({})", r.max_model_len,
-                                         per_sequence, format_bytes(per_sequence * per_block));
+                                         fmt::join(need.blocks, " + "), format_bytes(need.bytes));
+  const std::string there = fmt::format("{} blocks of {} tokens", fmt::join(blocks, " + "), r.kv_groups[0].block_size);
   if (r.kv_cache_bytes)
-    throw Error(
-        ErrorKind::kConfig,
-        "--kv-cache-memory-bytes {} holds {} blocks of {} tokens; {}: give at least that or lower --max-model-len",
-        format_bytes(*r.kv_cache_bytes), blocks, r.kv_groups[0].block_size, needed);
-  throw Error(ErrorKind::kDevice,
-              "{} are left for the KV cache: {} blocks of {} tokens; {}; lower --max-model-len or give more memory",
-              format_bytes(std::max<int64_t>(left_bytes, 0)), blocks, r.kv_groups[0].block_size, needed);
+    throw Error(ErrorKind::kConfig,
+                "--kv-cache-memory-bytes {} holds {}; {}: give at least that or lower --max-model-len",
+                format_bytes(*r.kv_cache_bytes), there, needed);
+  throw Error(ErrorKind::kDevice, "{} are left for the KV cache: {}; {}; lower --max-model-len or give more memory",
+              format_bytes(std::max<int64_t>(left_bytes, 0)), there, needed);
 }
 
 }  // namespace
@@ -61,18 +86,15 @@ MemoryPlan plan_memory(const MemoryRequest& r) {
   plan.budget_bytes = static_cast<int64_t>(static_cast<double>(r.total_bytes) * r.utilization / r.ranks_on_device);
   plan.weight_bytes = r.weight_bytes;
   plan.activation_bytes = r.activation_bytes;
-  const int64_t per_block = std::accumulate(r.kv_block_bytes.begin(), r.kv_block_bytes.end(), int64_t{0});
-  const int64_t block_size = r.kv_groups[0].block_size;
-  const int64_t per_sequence = (r.max_model_len + block_size - 1) / block_size;
   const int64_t left = plan.budget_bytes - r.weight_bytes - r.activation_bytes;
-  int64_t blocks = 0;
+  const SequenceNeed need = sequence_need(r);
   if (r.num_blocks) {
-    blocks = *r.num_blocks;
+    plan.num_blocks.assign(r.kv_groups.size(), *r.num_blocks);
   } else {
-    const int64_t bytes = r.kv_cache_bytes.value_or(std::max<int64_t>(left, 0));
-    blocks = std::min(bytes / per_block, per_sequence * r.max_num_seqs);
+    plan.num_blocks = blocks_in(r, need, r.kv_cache_bytes.value_or(std::max<int64_t>(left, 0)));
   }
-  plan.kv_bytes = blocks * per_block;
+  plan.kv_bytes =
+      std::inner_product(plan.num_blocks.begin(), plan.num_blocks.end(), r.kv_block_bytes.begin(), int64_t{0});
   if (plan.kv_bytes > left) {
     throw Error(ErrorKind::kDevice,
                 "{} of {} ({}% shared by {} rank(s)) do not hold weights {}, activations {} and KV cache {}; {}, raise "
@@ -81,9 +103,10 @@ MemoryPlan plan_memory(const MemoryRequest& r) {
                 r.ranks_on_device, format_bytes(r.weight_bytes), format_bytes(r.activation_bytes),
                 format_bytes(plan.kv_bytes), kv_remedy(r));
   }
-  if (blocks < 1 || (!r.num_blocks && blocks < per_sequence)) refuse_too_few(r, left, blocks, per_sequence, per_block);
-  plan.num_blocks.assign(r.kv_groups.size(), blocks);
-  plan.kv_tokens = blocks * block_size;
+  for (size_t g = 0; g < need.blocks.size(); ++g) {
+    if (plan.num_blocks[g] < (r.num_blocks ? 1 : need.blocks[g])) refuse_too_few(r, left, need, plan.num_blocks);
+  }
+  plan.kv_tokens = plan.num_blocks[0] * r.kv_groups[0].block_size;
   return plan;
 }
 

@@ -24,6 +24,17 @@ struct KvSpec {
   int64_t first_visible(int64_t position) const {
     return kind == Kind::kSlidingWindow && position >= window ? position + 1 - window : 0;
   }
+  /// Blocks that cover positions [0, num_tokens).
+  int64_t num_blocks_for(int64_t num_tokens) const { return (num_tokens + block_size - 1) / block_size; }
+  /// Blocks needed at once to compute positions [0, num_tokens) in chunks of at most chunk tokens: all of them, or what
+  /// a window and the chunk cover.
+  int64_t num_live_blocks_for(int64_t num_tokens, int64_t chunk) const {
+    const int64_t all = num_blocks_for(num_tokens);
+    if (kind != Kind::kSlidingWindow) return all;
+    // The window before a chunk that starts at a block's edge, and the chunk; one more where it does not start there.
+    const int64_t live = num_blocks_for(window - 1) + num_blocks_for(chunk) + (chunk > 1 ? 1 : 0);
+    return live < all ? live : all;
+  }
   bool operator==(const KvSpec&) const = default;
 };
 

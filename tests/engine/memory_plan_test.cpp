@@ -52,6 +52,25 @@ TEST_CASE("explicit sizes win, and every group has the same number of blocks") {
   CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{20, 20});
 }
 
+TEST_CASE("a sliding window gets the blocks of its window and a chunk") {
+  MemoryRequest r = request();
+  r.max_num_batched_tokens = 64;
+  KvSpec window;
+  window.kind = KvSpec::Kind::kSlidingWindow;
+  window.window = 65;  // 4 blocks before a chunk of 4, and one for a chunk that starts inside a block
+  r.kv_groups = {window};
+  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{8 * 9});
+  r.max_model_len = 1'600'000;  // no more for any length
+  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{8 * 9});
+  r.max_model_len = 1600;
+  r.kv_groups = {KvSpec{}, window};  // 100 and 9 blocks a sequence share 400 MiB
+  r.kv_block_bytes = {kMiB, kMiB};
+  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{366, 33});
+  CHECK(plan_memory(r).kv_bytes == 399 * kMiB);
+  r.kv_cache_bytes = 100 * kMiB;
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("needs 100 + 9 blocks"), Error);
+}
+
 TEST_CASE("what does not fit is refused with the numbers") {
   MemoryRequest r = request();
   r.weight_bytes = 600 * kMiB;
