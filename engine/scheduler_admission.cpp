@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "engine/scheduler.h"
-#include "engine/stopwatch.h"
 #include "kernels/core/check.h"
+#include "kernels/core/stopwatch.h"
 
 namespace tokenmill {
 

@@ -1,7 +1,7 @@
 #include "engine/waiting_queue.h"
 
-#include "engine/stopwatch.h"
 #include "kernels/core/check.h"
+#include "kernels/core/stopwatch.h"
 
 namespace tokenmill {
 

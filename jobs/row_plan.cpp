@@ -1,19 +1,15 @@
 #include "jobs/row_plan.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <span>
 #include <utility>
 
 #include "kernels/core/check.h"
+#include "kernels/core/stopwatch.h"
 
 namespace tokenmill::jobs {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 template <typename T>
 void write(io::FileWriter& writer, const std::vector<T>& values) {
@@ -64,14 +60,13 @@ RowPlanner::RowPlanner(RowPlannerOptions options) : options_(std::move(options))
 }
 
 void RowPlanner::add(const io::RecordPosition& position, std::string_view prefix) {
-  const auto start = Clock::now();
+  const Stopwatch stopwatch(seconds_);
   fingerprints_.add(prefix);
   const bool fits = position.line <= std::numeric_limits<uint32_t>::max();
   offsets_.push_back(fits ? position.offset : -1);
   lines_.push_back(fits ? static_cast<uint32_t>(position.line) : 0);
   if (fingerprints_.num_rows() >= options_.max_rows || fingerprints_.num_fingerprints() >= options_.max_fingerprints)
     close_window();
-  seconds_ += seconds_since(start);
 }
 
 void RowPlanner::close_window() {
@@ -104,14 +99,13 @@ void RowPlanner::keep(RowPlan::Order order, RowPlan::Window& window) {
 }
 
 RowPlan RowPlanner::finish() {
-  const auto start = Clock::now();
+  const Stopwatch stopwatch(seconds_);
   if (fingerprints_.num_rows() > 0) close_window();
   fingerprints_ = {};
   if (spill_) {
     spill_->close();
     plan_.file_ = io::File::open_read(options_.spill_path);
   }
-  seconds_ += seconds_since(start);
   return std::move(plan_);
 }
 
