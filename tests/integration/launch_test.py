@@ -2,7 +2,6 @@
 import json
 import shutil
 import subprocess
-import time
 import unittest
 
 from harness import DATA, MPIEXEC, TINY, TOKENMILL, Case, environment, tokenmill
@@ -66,10 +65,8 @@ class Launch(Case):
         weights.write_bytes(weights.read_bytes()[:-1000])
         rows = self.write("in.jsonl", ROW)
         flags = ["run", "--input", rows, "--output", self.dir / "o", "--model"]
-        start = time.monotonic()
         done = subprocess.run([MPIEXEC, "-n", "3", TOKENMILL, *flags, TINY, ":", "-n", "1", TOKENMILL, *flags, model],
                               capture_output=True, text=True, timeout=60, env=environment(), check=False)
-        self.assertLess(time.monotonic() - start, 60)
         lines = [line for line in done.stderr.splitlines() if line.startswith("error[")]
         self.assertEqual(len(lines), 1, done.stderr)
         self.assertIn("rank 3 of 4", lines[0])
