@@ -14,13 +14,17 @@ constexpr double kFlush_s = 2;  // so that a log can be watched
 
 io::File create(const std::string& path, int rank, int num_ranks) {
   try {
-    return io::File::create(num_ranks > 1 ? fmt::format("{}.{}", path, rank) : path);
+    return io::File::create(iteration_log_path(path, rank, num_ranks));
   } catch (const Error& error) {
     throw Error(ErrorKind::kConfig, "--iteration-log {}: {}", path, error.what());
   }
 }
 
 }  // namespace
+
+std::string iteration_log_path(const std::string& path, int rank, int num_ranks) {
+  return num_ranks > 1 ? fmt::format("{}.{}", path, rank) : path;
+}
 
 std::string iteration_line(const StepRecord& s, double origin_s) {
   const double other_s = std::max(0.0, s.device_s - s.op_times.gemm_s - s.op_times.attention_s);

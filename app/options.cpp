@@ -9,9 +9,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-#include <set>
 #include <filesystem>
+#include <set>
 
+#include "app/report_files.h"
 #include "kernels/core/error.h"
 
 namespace tokenmill::app {
@@ -107,6 +108,7 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
     throw Error(ErrorKind::kConfig,
                 "--max-num-batched-tokens {} is below --max-num-seqs {}; each running row needs one",
                 options.max_num_batched_tokens, options.max_num_seqs);
+  check_report_files(options, command, world_size);
 }
 
 log::Level chosen_log_level(const RunOptions& options) {

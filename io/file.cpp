@@ -198,10 +198,18 @@ void FileWriter::close() {
   file_.close();
 }
 
+bool is_replaceable(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::status(path, error);
+  return !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+}
+
 AtomicFile::AtomicFile(const std::string& path)
     : path_(path),
       temporary_path_(path + ".tmp." + std::to_string(::getpid())),
-      writer_(File::create(temporary_path_)) {}
+      writer_(is_replaceable(path)
+                  ? File::create(temporary_path_)
+                  : throw Error(ErrorKind::kIo, "{}: is no regular file and would be replaced by one", path)) {}
 
 AtomicFile::~AtomicFile() {
   if (!committed_) ::unlink(temporary_path_.c_str());

@@ -103,9 +103,13 @@ class FileWriter {
   bool failed_ = false;
 };
 
+/// True where nothing or a regular file is at path (links followed): what AtomicFile puts in its place takes nothing
+/// else away, such as a device or a pipe.
+bool is_replaceable(const std::string& path);
+
 /// Writes a file that is either complete or absent: bytes go to "<path>.tmp.<process id>", commit() syncs it, renames
 /// it to path and syncs the directory. Without commit() the temporary is removed and an older file at path stays as it
-/// was.
+/// was. Throws Error(kIo) where something that is no regular file has the name.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);

@@ -45,10 +45,11 @@ class Survey {
   std::vector<std::string> take() {
     if (foreign_.empty()) return std::move(removable_);
     const size_t named = std::min(kMaxNamed, foreign_.size());
-    throw Error(ErrorKind::kConfig,
-                "--restart will not remove from {} what tokenmill did not write: {}{}; move it, or choose another --output",
-                directory_.path(), fmt::join(foreign_.begin(), foreign_.begin() + static_cast<std::ptrdiff_t>(named), ", "),
-                foreign_.size() > named ? fmt::format(" and {} more", foreign_.size() - named) : "");
+    throw Error(
+        ErrorKind::kConfig,
+        "--restart will not remove from {} what tokenmill did not write: {}{}; move it, or choose another --output",
+        directory_.path(), fmt::join(foreign_.begin(), foreign_.begin() + static_cast<std::ptrdiff_t>(named), ", "),
+        foreign_.size() > named ? fmt::format(" and {} more", foreign_.size() - named) : "");
   }
 
  private:
@@ -64,7 +65,7 @@ class Survey {
     if (fs::is_regular_file(status))
       removable_.push_back(path.string());
     else if (status.type() != fs::file_type::not_found)
-      add_foreign(path, fs::is_directory(status)  ? "a directory"
+      add_foreign(path, fs::is_directory(status) ? "a directory"
                         : fs::is_symlink(status) ? "a symbolic link"
                                                  : "not a regular file");
   }
@@ -134,14 +135,6 @@ class Survey {
   std::vector<std::string> removable_, foreign_;
 };
 
-/// path is, or is below, directory/result.
-bool lies_in(const std::string& directory, const std::string& result, const std::string& path) {
-  std::error_code error;
-  const fs::path relative =
-      fs::weakly_canonical(path, error).lexically_relative(fs::weakly_canonical(directory, error));
-  return !relative.empty() && *relative.begin() == result;
-}
-
 }  // namespace
 
 std::vector<std::string> removable_results(const OutputDir& directory, const std::string& own) {
@@ -149,6 +142,13 @@ std::vector<std::string> removable_results(const OutputDir& directory, const std
   for (const std::string& name : directory.results())
     if (directory.path() + "/" + name != own) survey.add(name);
   return survey.take();
+}
+
+bool lies_in(const std::string& directory, const std::string& result, const std::string& path) {
+  std::error_code error;
+  const fs::path relative =
+      fs::weakly_canonical(path, error).lexically_relative(fs::weakly_canonical(directory, error));
+  return !relative.empty() && *relative.begin() == result;
 }
 
 void check_not_results(const OutputDir& directory, const std::vector<std::string>& paths) {

@@ -15,6 +15,9 @@ inline constexpr const char* kJournalMarker = "tokenmill journal 1\n";
 /// kind of file, a symbolic link, a journal without its marker, unknown names in a journal.
 std::vector<std::string> removable_results(const OutputDir& directory, const std::string& own);
 
+/// path is, or is below, directory/result.
+bool lies_in(const std::string& directory, const std::string& result, const std::string& path);
+
 /// Throws Error(kConfig) when one of `paths` (inputs, the model, the job file, ...) is, or lies in, one of the results.
 void check_not_results(const OutputDir& directory, const std::vector<std::string>& paths);
 

@@ -79,9 +79,7 @@ struct Owner {
     if (owner.token.empty()) return std::nullopt;  // being written
     return owner;
   }
-  std::string text() const {
-    return fmt::format("host {}\npid {}\nstarted {}\ntoken {}\n", host, pid, started, token);
-  }
+  std::string text() const { return fmt::format("host {}\npid {}\nstarted {}\ntoken {}\n", host, pid, started, token); }
 };
 
 /// Waits a little for an owner that is just being written.
@@ -121,6 +119,8 @@ void check_output_free(const OutputDir& directory, bool restart) {
 std::string OutputDir::part_path(int part) const { return fmt::format("{}/{:05d}.jsonl", parts_dir(), part); }
 std::string OutputDir::ledger_path(int part) const { return fmt::format("{}/{:05d}.ledger", ledgers_dir(), part); }
 
+void OutputDir::make() const { make_directory(path_); }
+
 std::vector<std::string> OutputDir::results() const {
   std::vector<std::string> found;
   std::error_code error;
@@ -129,6 +129,11 @@ std::vector<std::string> OutputDir::results() const {
   for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
     if (is_temporary(entry->path().filename().string())) found.push_back(entry->path().filename().string());
   return found;
+}
+
+bool OutputDir::is_result(const std::string& path) const {
+  return std::any_of(std::begin(kResults), std::end(kResults),
+                     [&](const char* name) { return lies_in(path_, name, path); });
 }
 
 OutputClaim::~OutputClaim() {
@@ -171,8 +176,7 @@ void OutputClaim::check_still_ours() const {
 /// before_removal: journals that other runs are preparing do not count then; the first to publish has the directory.
 void OutputClaim::check_results(bool before_removal) const {
   std::vector<std::string> found = directory_.results();
-  if (before_removal)
-    std::erase_if(found, [](const std::string& name) { return name.starts_with("journal.tmp."); });
+  if (before_removal) std::erase_if(found, [](const std::string& name) { return name.starts_with("journal.tmp."); });
   if (!options_.restart) refuse(directory_, found);
   if (!options_.restart) return;
   check_not_results(directory_, options_.protected_paths);
@@ -196,13 +200,15 @@ void OutputClaim::replace() const {
   if (options_.restart) {
     const std::vector<std::string> old = removable_results(directory_, staged_journal());
     remove_paths(old);
-    if (!old.empty()) log::debug("removed {} files and directories of an earlier run from {}", old.size(), directory_.path());
+    if (!old.empty())
+      log::debug("removed {} files and directories of an earlier run from {}", old.size(), directory_.path());
   }
   std::error_code error;
   fs::rename(staged_journal(), directory_.journal(), error);
   if (!error) return;
   if (const auto owner = Owner::read(directory_.journal())) throw_taken_over(directory_, owner);
-  throw Error(ErrorKind::kIo, "{} cannot be renamed to {}: {}", staged_journal(), directory_.journal(), error.message());
+  throw Error(ErrorKind::kIo, "{} cannot be renamed to {}: {}", staged_journal(), directory_.journal(),
+              error.message());
 }
 
 /// Every rank must see what rank 0 has just written.

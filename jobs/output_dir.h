@@ -25,8 +25,13 @@ class OutputDir {
   std::string part_path(int part) const;
   std::string ledger_path(int part) const;
 
+  /// Makes the directory and those above it where they are missing. Throws Error(kIo).
+  void make() const;
+
   /// The names, relative to path(), of what tokenmill wrote there: results, journal, what interrupted runs left.
   std::vector<std::string> results() const;
+  /// path names a result of a run into this directory or lies in its journal, whether they exist or not.
+  bool is_result(const std::string& path) const;
 
  private:
   std::string path_;
@@ -36,9 +41,9 @@ class OutputDir {
 void check_output_free(const OutputDir& directory, bool restart);
 
 struct OutputClaimOptions {
-  bool restart = false;                     ///< earlier results are replaced
-  std::vector<std::string> protected_paths; ///< files and directories that the run uses: never removed
-  double visible_within_s = 10;             ///< how long a rank looks for what rank 0 wrote
+  bool restart = false;                      ///< earlier results are replaced
+  std::vector<std::string> protected_paths;  ///< files and directories that the run uses: never removed
+  double visible_within_s = 10;              ///< how long a rank looks for what rank 0 wrote
 };
 
 /// One run's hold on its output directory. The new journal is made beside the old one (journal.tmp.TOKEN), so that old
@@ -46,14 +51,15 @@ struct OutputClaimOptions {
 /// systems lose them): the journal names its owner, and a run that finds another name there stops.
 class OutputClaim {
  public:
-  OutputClaim(const OutputDir& directory, OutputClaimOptions options) : directory_(directory), options_(std::move(options)) {}
+  OutputClaim(const OutputDir& directory, OutputClaimOptions options)
+      : directory_(directory), options_(std::move(options)) {}
   /// Rank 0 removes the journal that was not published, or the unpacked inputs if the journal is still this run's.
   ~OutputClaim();
   OutputClaim(const OutputClaim&) = delete;
   OutputClaim& operator=(const OutputClaim&) = delete;
 
-  /// Collective over world, once. Makes the directory and the journal beside. Earlier results are an Error(kConfig), and
-  /// with restart what among them is not tokenmill's or is protected. Throws Error(kIo) naming the rank when the
+  /// Collective over world, once. Makes the directory and the journal beside. Earlier results are an Error(kConfig),
+  /// and with restart what among them is not tokenmill's or is protected. Throws Error(kIo) naming the rank when the
   /// directory cannot be made, or when a rank does not see in time what rank 0 wrote there (network file systems may
   /// show a new file late).
   void stage(const parallel::Comm& world);

@@ -14,6 +14,7 @@
 #include "app/progress_view.h"
 #include "app/prometheus.h"
 #include "app/ranks.h"
+#include "app/report_files.h"
 #include "app/report_sections.h"
 #include "app/row_defaults.h"
 #include "app/row_metrics.h"
@@ -52,13 +53,6 @@ std::unique_ptr<TextSide> load_text_side(const RunOptions& options) {
   return side;
 }
 
-/// What the job reads besides its inputs.
-std::vector<std::string> files_in_use(const RunOptions& options) {
-  std::vector<std::string> paths = {options.model, options.job_file, options.chat_template};
-  std::erase(paths, "");
-  return paths;
-}
-
 /// Ids below it have a token: the output layer may be padded beyond the vocabulary, and the vocabulary may be larger.
 int64_t num_named_ids(const Replica& replica, const text::Tokenizer& tokenizer) {
   return std::min<int64_t>(replica.model->config().vocab_size, tokenizer.vocab_size());
@@ -72,8 +66,7 @@ std::string model_name(const RunOptions& options) {
 }
 
 rows::CodecOptions codec_options(const RunOptions& options, const Replica& replica, const TextSide& text,
-                                 rows::RowSettings defaults,
-                                 std::unordered_map<int64_t, int64_t> repeated_custom_ids) {
+                                 rows::RowSettings defaults, std::unordered_map<int64_t, int64_t> repeated_custom_ids) {
   return {.defaults = std::move(defaults),
           .vocab_size = num_named_ids(replica, text.source.tokenizer),
           .max_model_len = replica.max_model_len,
@@ -133,7 +126,8 @@ void warn_of_overlong(const rows::Codec& codec, const parallel::Comm& world) {
   }
   if (world.rank() != 0) return;
   if (num_truncated > 0)
-    log::warning("{} prompts were longer than the model's length and were cut (--overlong)", format_count(num_truncated));
+    log::warning("{} prompts were longer than the model's length and were cut (--overlong)",
+                 format_count(num_truncated));
   if (num_skipped > 0)
     log::warning("{} rows were skipped: their prompts are longer than the model's length (--overlong)",
                  format_count(num_skipped));
@@ -156,8 +150,9 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const std::unique_ptr<TextSide> text = parallel::agree_on(world, [&] { return load_text_side(options); });
   const std::unique_ptr<Replica> replica =
       parallel::agree_on(world, [&] { return build_replica(options, ranks.share); });
-  const rows::RowSettings defaults = parallel::agree_on(
-      world, [&] { return row_defaults(options, *replica->checkpoint, num_named_ids(*replica, text->source.tokenizer)); });
+  const rows::RowSettings defaults = parallel::agree_on(world, [&] {
+    return row_defaults(options, *replica->checkpoint, num_named_ids(*replica, text->source.tokenizer));
+  });
   const JobFacts facts = parallel::agree_on(world, [&] { return job_facts(options, *replica); });
   agree_on_facts(facts, world);
   if (world.rank() == 0) print_banner(options, ranks, *replica, session.library_version());
@@ -166,8 +161,14 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const auto prometheus = [&](const jobs::JobMetrics& metrics) {
     return prometheus_text(metrics, model_name(options), replica->max_model_len);
   };
+  // Before the job claims its directory: a path that cannot be written leaves no journal behind.
   parallel::run_on_root(world, [&] {
+    if (!options.metrics_file.empty() || !options.iteration_log.empty()) jobs::OutputDir(options.output).make();
     if (!options.metrics_file.empty()) metrics_file.emplace(options.metrics_file, prometheus({}));
+  });
+  std::optional<IterationLog> iterations;
+  parallel::agree_on(world, [&] {
+    if (!options.iteration_log.empty()) iterations.emplace(options.iteration_log, world.rank(), world.size());
   });
   jobs::MetricsCallback on_metrics;
   if (!options.metrics_file.empty())
@@ -192,10 +193,6 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const rows::Codec codec(text->source.tokenizer, text->render_chat,
                           codec_options(options, *replica, *text, defaults, share_census(census, world)));
   census = rows::IdCensus();  // as large as the job: not kept while it runs
-  std::optional<IterationLog> iterations;
-  parallel::agree_on(world, [&] {
-    if (!options.iteration_log.empty()) iterations.emplace(options.iteration_log, world.rank(), world.size());
-  });
   SchedulerOptions scheduler = options.scheduler;
   scheduler.waiting_order = WaitingOrder::kPrefix;
   Engine engine(*replica->runner, &text->source.tokenizer,
@@ -210,7 +207,8 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
     if (options.row_metrics) metrics.emplace(options.output, world.rank());
   });
   if (metrics)
-    generator.on_finished([&](const rows::RowItem& item, const RequestOutput& output) { metrics->add(item.row(), output); });
+    generator.on_finished(
+        [&](const rows::RowItem& item, const RequestOutput& output) { metrics->add(item.row(), output); });
   const jobs::JobOutcome outcome = job.run(codec, generator);
   view.finish();
   if (metrics_file) metrics_file->replace(prometheus(outcome.metrics()));

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <csignal>
 #include <filesystem>
@@ -120,6 +121,21 @@ TEST_CASE("/dev/full fails at the flush") {
   io::FileWriter writer(io::File::open_append("/dev/full"));
   writer.write("x");
   CHECK_THROWS_WITH_AS(writer.flush(), doctest::Contains("No space left on device"), Error);
+}
+
+TEST_CASE("AtomicFile never takes the place of a device, a pipe or a directory") {
+  const test::TempDir dir;
+  REQUIRE(::mkfifo((dir / "pipe").c_str(), 0600) == 0);
+  fs::create_symlink("/dev/null", dir / "link");
+  for (const std::string& path : {std::string("/dev/null"), dir / "pipe", dir / "link", dir.path()}) {
+    CAPTURE(path);
+    CHECK_FALSE(io::is_replaceable(path));
+    CHECK_THROWS_WITH_AS(io::write_file_atomically(path, "x"), doctest::Contains("no regular file"), Error);
+  }
+  CHECK(fs::is_symlink(dir / "link"));
+  CHECK(fs::is_fifo(dir / "pipe"));
+  CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 2);
+  CHECK(io::is_replaceable(dir / "new"));
 }
 
 TEST_CASE("AtomicFile replaces a file only when committed, and leaves nothing behind otherwise") {

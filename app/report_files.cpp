@@ -1,0 +1,87 @@
+#include "app/report_files.h"
+
+#include <filesystem>
+
+#include "app/iteration_log.h"
+#include "app/options.h"
+#include "io/file.h"
+#include "jobs/output_dir.h"
+#include "kernels/core/error.h"
+
+namespace tokenmill::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct ReportFile {
+  const char* flag;
+  std::string path;
+  bool replaced_whole;  // always renamed into place: a device of that name would be lost
+};
+
+std::vector<ReportFile> report_files(const RunOptions& options, const std::string& command, int num_ranks) {
+  std::vector<ReportFile> files;
+  const bool is_job = command == "run";
+  if (!is_job && !options.bench.output_json.empty())
+    files.push_back({"--output-json", options.bench.output_json, false});  // JsonOutput writes devices in place
+  if (is_job && !options.metrics_file.empty()) files.push_back({"--metrics-file", options.metrics_file, true});
+  for (int rank = 0; rank < num_ranks && !options.iteration_log.empty(); ++rank)
+    files.push_back({"--iteration-log", iteration_log_path(options.iteration_log, rank, num_ranks), false});
+  return files;
+}
+
+/// Symbolic links of the directory are followed, and of the file itself when it exists.
+fs::path real_path(const std::string& path) {
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(fs::absolute(path, error), error);
+  return error ? fs::path(path) : real;
+}
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code error;
+  return real_path(a) == real_path(b) || fs::equivalent(a, b, error);  // the latter: hard links
+}
+
+/// path is file, or lies in it when that is a directory (links of the files there may lead elsewhere).
+bool is_or_lies_in(const std::string& path, const std::string& file) {
+  std::error_code error;
+  if (!fs::is_directory(file, error)) return is_same_file(path, file);
+  return real_path(fs::path(path).parent_path().string()) == real_path(file);
+}
+
+void check_not_read(const ReportFile& file, const RunOptions& options) {
+  std::vector<std::string> read = files_in_use(options);
+  read.insert(read.end(), options.input.begin(), options.input.end());
+  for (const std::string& path : read)
+    if (is_or_lies_in(file.path, path))
+      throw Error(ErrorKind::kConfig, "{} {} would overwrite what the run reads ({}); name another file", file.flag,
+                  file.path, path);
+}
+
+}  // namespace
+
+std::vector<std::string> files_in_use(const RunOptions& options) {
+  std::vector<std::string> paths = {options.model, options.job_file, options.chat_template};
+  std::erase(paths, "");
+  return paths;
+}
+
+void check_report_files(const RunOptions& options, const std::string& command, int num_ranks) {
+  const std::vector<ReportFile> files = report_files(options, command, num_ranks);
+  for (size_t i = 0; i < files.size(); ++i) {
+    const ReportFile& file = files[i];
+    check_not_read(file, options);
+    if (command == "run" && jobs::OutputDir(options.output).is_result(file.path))
+      throw Error(ErrorKind::kConfig, "{} {} is the name of a result of this run; name another file", file.flag,
+                  file.path);
+    for (size_t other = 0; other < i; ++other)
+      if (is_same_file(file.path, files[other].path))
+        throw Error(ErrorKind::kConfig, "{} and {} both name {}; give each a file of its own", files[other].flag,
+                    file.flag, file.path);
+    if (file.replaced_whole && !io::is_replaceable(file.path))
+      throw Error(ErrorKind::kConfig, "{} {} is no regular file and would be replaced by one; name another file",
+                  file.flag, file.path);
+  }
+}
+
+}  // namespace tokenmill::app

@@ -1,0 +1,98 @@
+#include "app/report_files.h"
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <utility>
+
+#include "app/options.h"
+#include "kernels/core/error.h"
+#include "tests/support/temp_dir.h"
+
+using namespace tokenmill;
+using namespace tokenmill::app;
+namespace fs = std::filesystem;
+
+namespace {
+
+/// A directory with a job's files: rows.jsonl, model/weights, template.jinja, job.yaml, out.
+struct Job {
+  test::TempDir dir;
+  RunOptions options;
+  Job() {
+    for (const char* name : {"rows.jsonl", "model/weights", "template.jinja", "job.yaml"}) dir.write(name, "old");
+    options.input = {dir / "rows.jsonl"};
+    options.model = dir / "model";
+    options.chat_template = dir / "template.jinja";
+    options.job_file = dir / "job.yaml";
+    options.output = dir / "out";
+  }
+  /// What is wrong with the files, empty: nothing.
+  std::string fault(int num_ranks = 1, const std::string& command = "run") const {
+    try {
+      check_report_files(options, command, num_ranks);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kConfig);
+      return error.what();
+    }
+    return "";
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a file of figures never has the name of what the run reads") {
+  Job job;
+  fs::create_hard_link(job.dir / "rows.jsonl", job.dir / "hard");
+  fs::create_symlink(job.dir / "rows.jsonl", job.dir / "soft");
+  for (const char* name : {"rows.jsonl", "hard", "soft", "./model/../rows.jsonl", "model/weights", "model/new",
+                           "template.jinja", "job.yaml"}) {
+    CAPTURE(name);
+    job.options.metrics_file = job.dir / name;
+    CHECK(job.fault().find("--metrics-file " + job.options.metrics_file + " would overwrite what the run reads") == 0);
+    job.options.iteration_log = std::exchange(job.options.metrics_file, "");
+    CHECK(job.fault().find("--iteration-log") == 0);
+    job.options.bench.output_json = std::exchange(job.options.iteration_log, "");
+    CHECK(job.fault() == "");  // not run's
+    CHECK(job.fault(1, "bench throughput").find("--output-json") == 0);
+    job.options.bench.output_json.clear();
+  }
+}
+
+TEST_CASE("an iteration log of several ranks is judged by the names that it has") {
+  Job job;
+  job.dir.write("rows.jsonl.2", "old");
+  job.options.input = {job.dir / "rows.jsonl.2"};
+  job.options.iteration_log = job.dir / "rows.jsonl";
+  CHECK(job.fault(2) == "");
+  CHECK(job.fault(3).find("rows.jsonl.2 would overwrite") != std::string::npos);
+}
+
+TEST_CASE("a file of figures is no result, and two of them are two files") {
+  Job job;
+  for (const char* name :
+       {"out/output.jsonl", "out/run.yaml", "out/row_metrics.jsonl", "out/journal", "out/journal/x"}) {
+    CAPTURE(name);
+    job.options.metrics_file = job.dir / name;
+    CHECK(job.fault().find("is the name of a result") != std::string::npos);
+  }
+  job.options.metrics_file = job.dir / "out/metrics.prom";
+  CHECK(job.fault() == "");
+  job.options.iteration_log = job.dir / "out/../out/metrics.prom";
+  CHECK(job.fault().find("--metrics-file and --iteration-log both name") == 0);
+  CHECK(job.fault(2) == "");
+}
+
+TEST_CASE("what is replaced as a whole is a regular file; a log may go to a device") {
+  Job job;
+  job.options.metrics_file = "/dev/null";
+  CHECK(job.fault().find("--metrics-file /dev/null is no regular file") == 0);
+  job.options.metrics_file = job.dir.path();
+  CHECK(job.fault().find("is no regular file") != std::string::npos);
+  job.options.metrics_file.clear();
+  job.options.iteration_log = "/dev/null";
+  CHECK(job.fault() == "");
+  job.options.iteration_log.clear();
+  job.options.bench.output_json = "/dev/null";
+  CHECK(job.fault(1, "bench throughput") == "");
+}
