@@ -74,7 +74,7 @@ struct RunOptions {
   std::optional<int64_t> kv_cache_memory_bytes;
   std::optional<int64_t> num_gpu_blocks_override;
   int64_t block_size = 16;
-  SchedulerOptions scheduler;
+  SchedulerOptions scheduler{.waiting_order = WaitingOrder::kPrefix};
   int64_t plan_window_rows = 4096;  ///< held by a replica and ordered by shared beginnings
   bool dedup = false;
   uint64_t seed = 0;

@@ -53,12 +53,14 @@ SequenceNeed sequence_need(const MemoryRequest& r) {
   return need;
 }
 
-/// Blocks per group in bytes: the same share of every group's most.
+/// Blocks per group in bytes: the same share of every group's need, and at most what max_num_seqs sequences can use. A
+/// sliding window may have as much again where there is memory: what running sequences leave behind stays cached.
 std::vector<int64_t> blocks_in(const MemoryRequest& r, const SequenceNeed& need, int64_t bytes) {
   std::vector<int64_t> blocks;
-  for (const int64_t per_sequence : need.blocks) {
-    const auto fitting = static_cast<int64_t>(static_cast<__int128>(bytes) * per_sequence / need.bytes);
-    blocks.push_back(std::min(fitting, per_sequence * r.max_num_seqs));
+  for (size_t g = 0; g < need.blocks.size(); ++g) {
+    const int64_t most = std::min(2 * need.blocks[g], r.kv_groups[g].num_blocks_for(r.max_model_len)) * r.max_num_seqs;
+    const auto fitting = static_cast<int64_t>(static_cast<__int128>(bytes) * need.blocks[g] / need.bytes);
+    blocks.push_back(std::min(fitting, most));
   }
   return blocks;
 }

@@ -193,10 +193,8 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const rows::Codec codec(text->source.tokenizer, text->render_chat,
                           codec_options(options, *replica, *text, defaults, share_census(census, world)));
   census = rows::IdCensus();  // as large as the job: not kept while it runs
-  SchedulerOptions scheduler = options.scheduler;
-  scheduler.waiting_order = WaitingOrder::kPrefix;
   Engine engine(*replica->runner, &text->source.tokenizer,
-                {.scheduler = scheduler,
+                {.scheduler = options.scheduler,
                  .eos_token_ids = replica->checkpoint->eos_token_ids(),
                  .on_step = step_listener(iterations)});
   EngineGenerator generator(

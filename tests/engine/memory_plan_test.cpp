@@ -52,16 +52,16 @@ TEST_CASE("explicit sizes win, and every group has the same number of blocks") {
   CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{20, 20});
 }
 
-TEST_CASE("a sliding window gets the blocks of its window and a chunk") {
+TEST_CASE("a sliding window gets the blocks of its window and a chunk, twice where there is memory") {
   MemoryRequest r = request();
   r.max_num_batched_tokens = 64;
   KvSpec window;
   window.kind = KvSpec::Kind::kSlidingWindow;
   window.window = 65;  // 4 blocks before a chunk of 4, and one for a chunk that starts inside a block
   r.kv_groups = {window};
-  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{8 * 9});
+  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{2 * 8 * 9});
   r.max_model_len = 1'600'000;  // no more for any length
-  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{8 * 9});
+  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{2 * 8 * 9});
   r.max_model_len = 1600;
   r.kv_groups = {KvSpec{}, window};  // 100 and 9 blocks a sequence share 400 MiB
   r.kv_block_bytes = {kMiB, kMiB};
