@@ -68,3 +68,20 @@ function(tm_add_test file)
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
     ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_hwloc_base_binding_policy=none;${arg_ENVIRONMENT}")
 endfunction()
+
+option(TOKENMILL_LIBFUZZER "Build libFuzzer programs (clang only)" OFF)
+# tm_add_fuzz_target(name PROGRAM test_x LINK lib): fuzz/<name>_fuzz.cpp, in the test program as function fuzz_<name>; with
+# clang and -DTOKENMILL_LIBFUZZER=ON also the libFuzzer program fuzz_<name>.
+function(tm_add_fuzz_target name)
+  cmake_parse_arguments(arg "" "PROGRAM;LINK" "" ${ARGN})
+  add_library(fuzz_${name}_object OBJECT fuzz/${name}_fuzz.cpp)
+  target_compile_definitions(fuzz_${name}_object PRIVATE LLVMFuzzerTestOneInput=fuzz_${name})
+  target_link_libraries(fuzz_${name}_object PRIVATE ${arg_LINK})
+  target_link_libraries(${arg_PROGRAM} PRIVATE fuzz_${name}_object)
+  if(TOKENMILL_LIBFUZZER)
+    add_executable(fuzz_${name} fuzz/${name}_fuzz.cpp)
+    target_compile_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    target_link_libraries(fuzz_${name} PRIVATE ${arg_LINK})
+  endif()
+endfunction()

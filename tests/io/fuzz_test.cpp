@@ -3,19 +3,16 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
-#include <exception>
 #include <filesystem>
-#include <random>
 #include <string>
 #include <vector>
 
 #include "io/file.h"
 #include "tests/io/gguf_builder.h"
 #include "tests/io/packing.h"
+#include "tests/support/mutations.h"
 
 using namespace tokenmill;
 
@@ -29,18 +26,11 @@ int fuzz_gguf(const uint8_t* data, size_t size);
 
 namespace {
 
-using Target = int (*)(const uint8_t*, size_t);
-using Random = std::mt19937_64;
-
-uint64_t environment_number(const char* name, uint64_t fallback) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : fallback;
-}
-
-size_t pick(Random& random, size_t below) { return static_cast<size_t>(random() % below); }
+using test::MutationRandom;
+using test::pick;
 
 /// One random change: cut, flip, overwrite with telling bytes or numbers, insert, delete, repeat, splice another seed.
-void mutate(std::string& text, const std::vector<std::string>& seeds, Random& random) {
+void mutate(std::string& text, const std::vector<std::string>& seeds, MutationRandom& random) {
   static const std::vector<std::string> pieces = {"\"",
                                                   "\\",
                                                   "{",
@@ -125,33 +115,10 @@ void mutate(std::string& text, const std::vector<std::string>& seeds, Random& ra
   if (text.size() > (1 << 16)) text.resize(1 << 16);
 }
 
-void run_one(Target target, const char* name, const std::string& input) {
-  try {
-    target(reinterpret_cast<const uint8_t*>(input.data()), input.size());
-  } catch (const std::exception& error) {
-    const std::string path =
-        (std::filesystem::temp_directory_path() / (std::string("tokenmill-fuzz-") + name)).string();
-    io::write_file_atomically(path, input);
-    FAIL_CHECK(std::string(name) << ": " << error.what() << "; the input is in " << path);
-  }
-}
-
-void fuzz(Target target, const char* name, const std::vector<std::string>& seeds, int rounds) {
-  const auto seconds = static_cast<double>(environment_number("TOKENMILL_FUZZ_SECONDS", 0));
-  Random random(environment_number("TOKENMILL_FUZZ_SEED", 1));
-  for (const std::string& seed : seeds) run_one(target, name, seed);
-  const auto start = std::chrono::steady_clock::now();
-  const auto elapsed_s = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  int64_t round = 0;
-  for (; seconds > 0 ? (round % 64 != 0 || elapsed_s() < seconds) : round < rounds; ++round) {
-    std::string input = seeds[pick(random, seeds.size())];
-    for (size_t changes = 1 + pick(random, 6); changes > 0; --changes) mutate(input, seeds, random);
-    run_one(target, name, input);
-  }
-  CHECK(round >= 64);
-  if (seconds > 0) MESSAGE(std::string(name) << ": " << round << " inputs");
+void fuzz(test::FuzzTarget target, const char* name, const std::vector<std::string>& seeds, int rounds) {
+  for (const std::string& seed : seeds) test::run_fuzz_target(target, name, seed);
+  test::run_mutations(target, name, seeds, rounds,
+                      [&](std::string& text, MutationRandom& random) { mutate(text, seeds, random); });
 }
 
 std::vector<std::string> case_files(const std::string& prefix, const std::string& suffix) {

@@ -3,19 +3,15 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
-#include <cstdlib>
-#include <exception>
 #include <filesystem>
-#include <iterator>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "io/file.h"
 #include "io/json.h"
+#include "tests/support/mutations.h"
 
 using namespace tokenmill;
 
@@ -23,14 +19,8 @@ extern "C" int fuzz_template(const uint8_t* data, size_t size);
 
 namespace {
 
-using Random = std::mt19937_64;
-
-size_t pick(Random& random, size_t below) { return static_cast<size_t>(random() % below); }
-
-uint64_t environment_number(const char* name, uint64_t fallback) {
-  const char* text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : fallback;
-}
+using test::MutationRandom;
+using test::pick;
 
 const std::vector<std::string>& pieces() {
   // clang-format off
@@ -54,7 +44,7 @@ const std::vector<std::string>& pieces() {
 }
 
 /// One random change: cut, flip, insert a telling piece, delete, repeat, or go on with another template.
-void mutate(std::string& text, const std::vector<std::string>& seeds, Random& random) {
+void mutate(std::string& text, const std::vector<std::string>& seeds, MutationRandom& random) {
   if (text.empty()) text = "{{ x }}";
   const size_t at = pick(random, text.size());
   switch (pick(random, 8)) {
@@ -87,16 +77,6 @@ void mutate(std::string& text, const std::vector<std::string>& seeds, Random& ra
   if (text.size() > (1 << 15)) text.resize(1 << 15);
 }
 
-void run_one(const std::string& input) {
-  try {
-    fuzz_template(reinterpret_cast<const uint8_t*>(input.data()), input.size());
-  } catch (const std::exception& error) {
-    const std::string path = (std::filesystem::temp_directory_path() / "tokenmill-fuzz-template").string();
-    io::write_file_atomically(path, input);
-    FAIL_CHECK(error.what() << "; the input is in " << path);
-  }
-}
-
 TEST_CASE("mutated templates render, fail or are refused, and always end") {
   std::vector<std::string> seeds;
   const io::JsonValue snippets = io::parse_json_file(TM_TEST_DATA "/chat_templates/snippets.json");
@@ -106,22 +86,10 @@ TEST_CASE("mutated templates render, fail or are refused, and always end") {
     if (entry.path().extension() == ".jinja") seeds.push_back(io::read_file(entry.path().string(), 1 << 20));
   std::sort(seeds.begin(), seeds.end());
   REQUIRE(seeds.size() > 1000);
-  const auto seconds = static_cast<double>(environment_number("TOKENMILL_FUZZ_SECONDS", 0));
-  Random random(environment_number("TOKENMILL_FUZZ_SEED", 1));
-  if (seconds > 0)
-    for (const std::string& seed : seeds) run_one(seed);
-  const auto start = std::chrono::steady_clock::now();
-  const auto elapsed_s = [&] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  };
-  int64_t round = 0;
-  for (; seconds > 0 ? (round % 64 != 0 || elapsed_s() < seconds) : round < 20000; ++round) {
-    std::string input = seeds[pick(random, seeds.size())];
-    for (size_t changes = 1 + pick(random, 6); changes > 0; --changes) mutate(input, seeds, random);
-    run_one(input);
-  }
-  CHECK(round >= 64);
-  if (seconds > 0) MESSAGE("template: " << round << " inputs");
+  if (test::MutationRounds(0).timed())
+    for (const std::string& seed : seeds) test::run_fuzz_target(fuzz_template, "template", seed);
+  test::run_mutations(fuzz_template, "template", seeds, 20000,
+                      [&](std::string& text, MutationRandom& random) { mutate(text, seeds, random); });
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <random>
 #include <string>
 
@@ -12,6 +11,7 @@
 #include "io/file.h"
 #include "kernels/core/error.h"
 #include "tests/engine/text/fixture.h"
+#include "tests/support/mutations.h"
 
 extern "C" int fuzz_tokenizer(const uint8_t* data, size_t size);  // fuzz/tokenizer_fuzz.cpp
 
@@ -20,16 +20,13 @@ using namespace tokenmill::text;
 
 namespace {
 
-uint32_t environment_number(const char* name, uint32_t fallback) {
-  const char* text = std::getenv(name);
-  return text ? static_cast<uint32_t>(std::strtoul(text, nullptr, 10)) : fallback;
+std::mt19937 seeded() {
+  return std::mt19937(static_cast<uint32_t>(test::environment_number("TOKENMILL_FUZZ_SEED", 20)));
 }
-
-std::mt19937 seeded() { return std::mt19937(environment_number("TOKENMILL_FUZZ_SEED", 20)); }
 
 /// True for the given number of rounds, or for TOKENMILL_FUZZ_SECONDS.
 bool goes_on(int round, int rounds) {
-  static const uint32_t seconds = environment_number("TOKENMILL_FUZZ_SECONDS", 0);
+  static const uint64_t seconds = test::environment_number("TOKENMILL_FUZZ_SECONDS", 0);
   static const auto start = std::chrono::steady_clock::now();
   return round < rounds || std::chrono::steady_clock::now() - start < std::chrono::seconds(seconds);
 }
