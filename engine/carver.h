@@ -6,6 +6,9 @@
 
 namespace tokenmill {
 
+/// Bytes that a buffer's part takes when the next one is to be 64-byte aligned.
+constexpr int64_t carved_bytes(int64_t num_bytes) { return (num_bytes + 63) / 64 * 64; }
+
 /// Hands out views one after the other over one piece of memory, each 64-byte aligned.
 class Carver {
  public:
@@ -16,7 +19,7 @@ class Carver {
     int64_t count = 1;
     for (const int64_t n : shape) count *= n;
     const TensorView view(base_ == nullptr ? nullptr : base_ + num_bytes_, dtype, shape, is_host_);
-    num_bytes_ += (count * dtype_size(dtype) + 63) / 64 * 64;
+    num_bytes_ += carved_bytes(count * dtype_size(dtype));
     return view;
   }
   int64_t num_bytes() const { return num_bytes_; }

@@ -107,7 +107,8 @@ void PrefixPlan::pop() {
 void PrefixPlan::leave(Node* node) {
   while (node->parent != nullptr && node->choices.empty() && node->children.empty() && node != current_) {
     Node* parent = node->parent;
-    parent->children.erase(node->pages[0]);
+    const uint64_t page = node->pages[0];  // the key dies with the node
+    parent->children.erase(page);
     node = parent;
   }
 }

@@ -44,11 +44,11 @@ PrefixNode* PrefixTree::root(const CacheIdentity& identity) {
   const auto found = nodes_.find(hash);
   if (found == nodes_.end()) {
     PrefixNode* node = make(hash);
-    node->identity = identity;
+    node->identity = std::make_unique<CacheIdentity>(identity);
     return node;
   }
   PrefixNode* node = found->second.get();
-  return node->parent == nullptr && node->identity == identity ? node : nullptr;
+  return node->identity != nullptr && *node->identity == identity ? node : nullptr;
 }
 
 PrefixNode* PrefixTree::child(PrefixNode& parent, std::span<const int32_t> token_ids) {

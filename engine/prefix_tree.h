@@ -31,7 +31,7 @@ struct PrefixNode {
   PrefixNode* parent = nullptr;  ///< null: a root, without tokens
   BlockHash hash;                ///< of the parent's hash and token_ids; of the identity at a root
   std::vector<int32_t> token_ids;
-  CacheIdentity identity;       ///< roots only
+  std::unique_ptr<const CacheIdentity> identity;  ///< roots only
   std::vector<int32_t> cached;  ///< per KV group: the block that holds these tokens' KV, or kNullBlock
   int32_t num_cached = 0;       ///< entries of cached that are blocks
   int32_t num_children = 0;

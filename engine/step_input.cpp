@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/carver.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill {
@@ -9,7 +10,7 @@ namespace tokenmill {
 StepInput::Layout::Layout(const RunnerLimits& limits) {
   const auto field = [&](DType dtype, int64_t count) {
     const Field out{num_bytes, dtype};
-    num_bytes += (count * dtype_size(dtype) + 63) / 64 * 64;
+    num_bytes += carved_bytes(count * dtype_size(dtype));
     return out;
   };
   const int64_t tokens = limits.max_num_batched_tokens, seqs = limits.max_num_seqs;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/carver.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill {
@@ -10,7 +11,7 @@ StepOutput::Layout StepOutput::layout(const RunnerLimits& limits) {
   Layout at{};
   const auto take = [&](int64_t count) {
     const int64_t offset = at.num_bytes;
-    at.num_bytes += (count * 4 + 63) / 64 * 64;
+    at.num_bytes += carved_bytes(count * 4);
     return offset;
   };
   const int64_t rows = limits.max_logits_rows, scored = limits.max_scored_rows;

@@ -20,7 +20,7 @@ std::string to_string(Isa isa) {
 
 std::vector<Isa> available_isas() {
   __builtin_cpu_init();
-  std::vector<Isa> isas = {Isa::kAvx2};  // app/cpu_baseline.cpp lets no older CPU come here
+  std::vector<Isa> isas = {Isa::kAvx2};  // part of x86-64-v3, which everything here is compiled for
   // The features Highway's AVX3 target is compiled for.
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd")) {
