@@ -133,6 +133,57 @@ void warn_of_overlong(const rows::Codec& codec, const parallel::Comm& world) {
                  format_count(num_skipped));
 }
 
+/// The files that --metrics-file (rank 0) and --iteration-log (every rank) name, written while the job runs.
+class FigureFiles {
+ public:
+  /// Before the job claims its directory: a path that cannot be written leaves no journal behind.
+  FigureFiles(const RunOptions& options, int64_t max_model_len, const parallel::Comm& world)
+      : model_(model_name(options)), max_model_len_(max_model_len), has_metrics_(!options.metrics_file.empty()) {
+    parallel::run_on_root(world, [&] {
+      if (has_metrics_ || !options.iteration_log.empty()) jobs::OutputDir(options.output).make();
+      if (has_metrics_) metrics_.emplace(options.metrics_file, text({}));
+    });
+    parallel::agree_on(world, [&] {
+      if (!options.iteration_log.empty()) iterations_.emplace(options.iteration_log, world.rank(), world.size());
+    });
+  }
+
+  jobs::MetricsCallback on_metrics() {
+    if (!has_metrics_) return nullptr;
+    return [this](const jobs::JobMetrics& metrics) { metrics_->replace(text(metrics)); };
+  }
+  std::function<void(const StepRecord&)> on_step() { return step_listener(iterations_); }
+
+  void finish(const jobs::JobMetrics& last, const parallel::Comm& world) {
+    if (metrics_) metrics_->replace(text(last));
+    parallel::agree_on(world, [&] {
+      if (iterations_) iterations_->close();
+    });
+  }
+
+ private:
+  std::string text(const jobs::JobMetrics& metrics) const { return prometheus_text(metrics, model_, max_model_len_); }
+
+  std::string model_;
+  int64_t max_model_len_;
+  bool has_metrics_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<IterationLog> iterations_;
+};
+
+jobs::JobOptions job_options(const RunOptions& options, rows::IdCensus& census, jobs::MetricsCallback on_metrics) {
+  return {.inputs = options.input,
+          .output_dir = options.output,
+          .restart = options.restart,
+          .protected_paths = files_in_use(options),
+          .reader = {.max_record_bytes = options.max_record_bytes},
+          .on_record = [&census](int64_t row, std::string_view record) { census.add(row, record); },
+          .prefix_bytes = rows::prompt_bytes,
+          .busy_rows = options.max_num_seqs,
+          .queued_rows = 2 * options.max_num_seqs,
+          .on_metrics = std::move(on_metrics)};
+}
+
 }  // namespace
 
 int run_job(RunOptions options, parallel::MpiSession& session) {
@@ -157,35 +208,11 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   agree_on_facts(facts, world);
   if (world.rank() == 0) print_banner(options, ranks, *replica, session.library_version());
 
-  std::optional<MetricsFile> metrics_file;
-  const auto prometheus = [&](const jobs::JobMetrics& metrics) {
-    return prometheus_text(metrics, model_name(options), replica->max_model_len);
-  };
-  // Before the job claims its directory: a path that cannot be written leaves no journal behind.
-  parallel::run_on_root(world, [&] {
-    if (!options.metrics_file.empty() || !options.iteration_log.empty()) jobs::OutputDir(options.output).make();
-    if (!options.metrics_file.empty()) metrics_file.emplace(options.metrics_file, prometheus({}));
-  });
-  std::optional<IterationLog> iterations;
-  parallel::agree_on(world, [&] {
-    if (!options.iteration_log.empty()) iterations.emplace(options.iteration_log, world.rank(), world.size());
-  });
-  jobs::MetricsCallback on_metrics;
-  if (!options.metrics_file.empty())
-    on_metrics = [&](const jobs::JobMetrics& metrics) { metrics_file->replace(prometheus(metrics)); };
+  FigureFiles figures(options, replica->max_model_len, world);
   ProgressView view;
   rows::IdCensus census;
-  jobs::Job job({.inputs = options.input,
-                 .output_dir = options.output,
-                 .restart = options.restart,
-                 .protected_paths = files_in_use(options),
-                 .reader = {.max_record_bytes = options.max_record_bytes},
-                 .on_record = [&](int64_t row, std::string_view record) { census.add(row, record); },
-                 .prefix_bytes = rows::prompt_bytes,
-                 .busy_rows = options.max_num_seqs,
-                 .queued_rows = 2 * options.max_num_seqs,
-                 .on_metrics = on_metrics},
-                session, [&](const jobs::JobProgress& progress) { view.show(progress); });
+  jobs::Job job(job_options(options, census, figures.on_metrics()), session,
+                [&](const jobs::JobProgress& progress) { view.show(progress); });
   view.finish();
   log::info("rows {} in {} file{} | seed {}, date {} | output {}", format_count(job.num_rows()), options.input.size(),
             options.input.size() == 1 ? "" : "s", options.seed, options.date, options.output);
@@ -196,7 +223,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   Engine engine(*replica->runner, &text->source.tokenizer,
                 {.scheduler = options.scheduler,
                  .eos_token_ids = replica->checkpoint->eos_token_ids(),
-                 .on_step = step_listener(iterations)});
+                 .on_step = figures.on_step()});
   EngineGenerator generator(
       engine, codec,
       {.max_num_seqs = options.max_num_seqs, .window_rows = options.plan_window_rows, .dedup = options.dedup});
@@ -209,11 +236,8 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
         [&](const rows::RowItem& item, const RequestOutput& output) { metrics->add(item.row(), output); });
   const jobs::JobOutcome outcome = job.run(codec, generator);
   view.finish();
-  if (metrics_file) metrics_file->replace(prometheus(outcome.metrics()));
+  figures.finish(outcome.metrics(), world);
   if (metrics) metrics->finish(world);
-  parallel::agree_on(world, [&] {
-    if (iterations) iterations->close();
-  });
   job.write_report(report_sections(options, ranks, *replica, session.library_version()), outcome);
   warn_of_overlong(codec, world);
   if (world.rank() == 0) print_summary(options, outcome);
