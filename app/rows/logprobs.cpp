@@ -152,7 +152,8 @@ void LogprobWriter::append_prompt(std::string& out, Positions positions) const {
 }
 
 /// An object whose keys are tokens' texts. Texts that two tokens share (parts of characters) stand once, for the first:
-/// the more likely one, or of logprob_token_ids the one listed first. The chosen token is there even when it was not among those asked for.
+/// the more likely one, or of logprob_token_ids the one listed first. The chosen token is there even when it was not
+/// among those asked for.
 void LogprobWriter::append_top(std::string& out, const PositionLogprobs& position) const {
   std::set<std::string> seen;
   out += '{';
