@@ -50,6 +50,9 @@ struct RunnerLimits {
   int64_t max_model_len = 0;
   int64_t vocab_size = 0;
   int max_steps_in_flight = 1;
+  /// Pipeline stages. With more than one, a sampled token reaches the first stage with a later plan: a sequence's next
+  /// token can be planned when its last has been collected, not before.
+  int num_stages = 1;
 };
 
 /// Executes steps of one replica. Implemented by ModelRunner, by the tests' fake and (later) by a cost model.

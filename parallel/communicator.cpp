@@ -16,9 +16,19 @@ void check_peer(const char* call, int peer, int rank, int size, bool may_be_self
     throw Error(ErrorKind::kInternal, "{}: rank {} is no peer of rank {} in a group of {}", call, peer, rank, size);
 }
 
+int64_t num_bytes(TensorView view) { return view.num_elements() * dtype_size(view.dtype()); }
+
 }  // namespace
 
-Stream::Event Communicator::exchange(TensorView received, TensorView sent) {
+Communicator::Transfer Communicator::started(TransferKind kind, int64_t sent_bytes, int64_t received_bytes) {
+  TransferCount& total = count(kind);
+  ++total.calls;
+  total.sent_bytes += sent_bytes;
+  total.received_bytes += received_bytes;
+  return last_;
+}
+
+Communicator::Transfer Communicator::exchange(TensorView received, TensorView sent) {
   check_contiguous("exchange", "received", received);
   check_contiguous("exchange", "sent", sent);
   bool same = received.rank() == sent.rank() && received.dtype() == sent.dtype() && sent.rank() >= 1;
@@ -26,11 +36,13 @@ Stream::Event Communicator::exchange(TensorView received, TensorView sent) {
   if (!same || sent.size(0) != size())
     throw Error(ErrorKind::kInternal, "exchange: received {} and sent {} must be equal and have {} parts",
                 received.describe(), sent.describe(), size());
-  if (!sent.empty()) do_exchange(received, sent);
-  return stream().record();
+  ++last_;
+  if (!sent.empty()) do_exchange(last_, received, sent);
+  const int64_t others = num_bytes(sent) / size() * (size() - 1);
+  return started(TransferKind::kExchange, others, others);
 }
 
-Stream::Event Communicator::all_gather(TensorView all, TensorView part) {
+Communicator::Transfer Communicator::all_gather(TensorView all, TensorView part) {
   check_contiguous("all_gather", "all", all);
   check_contiguous("all_gather", "part", part);
   bool same = all.rank() == part.rank() + 1 && all.dtype() == part.dtype() && all.size(0) == size();
@@ -38,29 +50,41 @@ Stream::Event Communicator::all_gather(TensorView all, TensorView part) {
   if (!same)
     throw Error(ErrorKind::kInternal, "all_gather: all {} must be {} times part {}", all.describe(), size(),
                 part.describe());
-  if (!part.empty()) do_all_gather(all, part);
-  return stream().record();
+  ++last_;
+  if (!part.empty()) do_all_gather(last_, all, part);
+  const int64_t others = num_bytes(part) * (size() - 1);
+  return started(TransferKind::kAllGather, others, others);
 }
 
-Stream::Event Communicator::broadcast(TensorView view, int root) {
+Communicator::Transfer Communicator::broadcast(TensorView view, int root) {
   check_contiguous("broadcast", "view", view);
   check_peer("broadcast", root, rank(), size(), /*may_be_self=*/true);
-  if (!view.empty()) do_broadcast(view, root);
-  return stream().record();
+  ++last_;
+  if (!view.empty()) do_broadcast(last_, view, root);
+  const int64_t bytes = num_bytes(view);
+  return started(TransferKind::kBroadcast, rank() == root ? bytes * (size() - 1) : 0, rank() == root ? 0 : bytes);
 }
 
-Stream::Event Communicator::send(TensorView view, int to) {
+Communicator::Transfer Communicator::send(TensorView view, int to) {
   check_contiguous("send", "view", view);
   check_peer("send", to, rank(), size(), /*may_be_self=*/false);
-  if (!view.empty()) do_send(view, to);
-  return stream().record();
+  ++last_;
+  if (!view.empty()) do_send(last_, view, to);
+  return started(TransferKind::kSend, num_bytes(view), 0);
 }
 
-Stream::Event Communicator::recv(TensorView view, int from) {
+Communicator::Transfer Communicator::recv(TensorView view, int from) {
   check_contiguous("recv", "view", view);
   check_peer("recv", from, rank(), size(), /*may_be_self=*/false);
-  if (!view.empty()) do_recv(view, from);
-  return stream().record();
+  ++last_;
+  if (!view.empty()) do_recv(last_, view, from);
+  return started(TransferKind::kRecv, 0, num_bytes(view));
+}
+
+void Communicator::wait(Transfer transfer) {
+  if (transfer == 0 || transfer > last_)
+    throw Error(ErrorKind::kInternal, "wait: transfer {} was never started; the last one is {}", transfer, last_);
+  do_wait(transfer);
 }
 
 }  // namespace tokenmill::parallel

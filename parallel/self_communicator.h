@@ -14,11 +14,12 @@ class SelfCommunicator final : public Communicator {
   Stream& stream() override { return stream_; }
 
  private:
-  void do_exchange(TensorView received, TensorView sent) override;
-  void do_all_gather(TensorView all, TensorView part) override;
-  void do_broadcast(TensorView view, int root) override;
-  void do_send(TensorView view, int to) override;
-  void do_recv(TensorView view, int from) override;
+  void do_exchange(Transfer, TensorView received, TensorView sent) override;
+  void do_all_gather(Transfer, TensorView all, TensorView part) override;
+  void do_broadcast(Transfer, TensorView view, int root) override;
+  void do_send(Transfer, TensorView view, int to) override;
+  void do_recv(Transfer, TensorView view, int from) override;
+  void do_wait(Transfer) override {}
   Stream& stream_;
 };
 

@@ -49,6 +49,21 @@ TEST_CASE("a group of one rank hands its own parts back") {
   CHECK(in == before);
 }
 
+TEST_CASE("transfers are counted and waited for by number") {
+  ImmediateStream stream;
+  SelfCommunicator self(stream);
+  std::vector<float> in(6), out(6);
+  const auto first = self.exchange(view(out, {1, 6}), view(in, {1, 6}));
+  const auto second = self.broadcast(view(in, {6}), 0);
+  CHECK(first != second);
+  self.wait(second);
+  self.wait(first);
+  CHECK_THROWS_WITH_AS(self.wait(second + 1), doctest::Contains("was never started"), Error);
+  const TransferCount& exchanges = self.counts()[static_cast<size_t>(TransferKind::kExchange)];
+  CHECK(exchanges.calls == 1);
+  CHECK(exchanges.sent_bytes == 0);  // to others
+}
+
 TEST_CASE("mismatched views and missing peers are named") {
   ImmediateStream stream;
   SelfCommunicator self(stream);

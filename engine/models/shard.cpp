@@ -1,0 +1,137 @@
+#include "engine/models/shard.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "kernels/core/check.h"
+#include "kernels/core/error.h"
+#include "kernels/ops.h"
+
+namespace tokenmill {
+namespace {
+
+/// Piece i of n of [0, count), in units; the pieces differ by at most one unit.
+Range piece(int64_t count, int64_t unit, int64_t i, int64_t n) {
+  const int64_t units = (count + unit - 1) / unit;
+  return {std::min(count, units * i / n * unit), std::min(count, units * (i + 1) / n * unit)};
+}
+
+/// Edges of shards fall on whole vectors and block formats' blocks where the size allows it.
+int64_t intermediate_unit(const ModelConfig& config, int64_t num_parts) {
+  for (const int64_t unit : {256, 64, 32, 16}) {
+    if (config.intermediate_size % unit == 0 && config.intermediate_size / unit % num_parts == 0) return unit;
+  }
+  for (const int64_t unit : {64, 32, 16}) {
+    if (config.intermediate_size % unit == 0 && config.intermediate_size / unit >= 4 * num_parts) return unit;
+  }
+  return 1;
+}
+
+std::vector<int64_t> tp_sizes_that_work(const ModelConfig& config) {
+  std::vector<int64_t> sizes;
+  for (int64_t tp = 1; tp <= config.num_heads; ++tp) {
+    const bool kv = config.num_kv_heads % tp == 0 || tp % config.num_kv_heads == 0;
+    if (config.num_heads % tp == 0 && kv && tp <= config.intermediate_size) sizes.push_back(tp);
+  }
+  return sizes;
+}
+
+}  // namespace
+
+Range ModelShard::heads(const ModelConfig& config) const {
+  return piece(config.num_heads, 1, tp_rank, grid.tp_size);
+}
+
+Range ModelShard::kv_heads(const ModelConfig& config) const {
+  if (grid.tp_size <= config.num_kv_heads) return piece(config.num_kv_heads, 1, tp_rank, grid.tp_size);
+  const int64_t head = tp_rank * config.num_kv_heads / grid.tp_size;
+  return {head, head + 1};
+}
+
+Range ModelShard::part_heads(const ModelConfig& config, int i) const {
+  return piece(config.num_heads, 1, tp_rank * num_parts() + i, grid.num_parts());
+}
+
+Range ModelShard::part_intermediate(const ModelConfig& config, int i) const {
+  const int64_t unit = intermediate_unit(config, grid.num_parts());
+  return piece(config.intermediate_size, unit, tp_rank * num_parts() + i, grid.num_parts());
+}
+
+Range ModelShard::intermediate(const ModelConfig& config) const {
+  return {part_intermediate(config, 0).begin, part_intermediate(config, num_parts() - 1).end};
+}
+
+Range ModelShard::embedding_rows(const ModelConfig& config) const {
+  return piece(config.vocab_size, 1, tp_rank, grid.tp_size);
+}
+
+Range ModelShard::vocabulary(const ModelConfig& config) const {
+  return piece(config.vocab_size, kVocabTile, tp_rank, grid.tp_size);
+}
+
+ModelShard whole_model(const ModelConfig& config) {
+  ModelShard shard;
+  shard.layers = {0, config.num_layers};
+  return shard;
+}
+
+void check_grid(const ModelGrid& grid, const ModelConfig& config, const std::string& where) {
+  const std::vector<int64_t> sizes = tp_sizes_that_work(config);
+  if (std::find(sizes.begin(), sizes.end(), grid.tp_size) == sizes.end())
+    throw Error(ErrorKind::kConfig,
+                "--tensor-parallel-size {} does not fit {} query heads and {} key/value heads ({}): it must divide the "
+                "query heads, and divide the key/value heads or be a multiple of them; choose one of {}",
+                grid.tp_size, config.num_heads, config.num_kv_heads, where, fmt::join(sizes, ", "));
+  if (grid.pp_size > config.num_layers)
+    throw Error(ErrorKind::kConfig,
+                "--pipeline-parallel-size {} is more than the {} layers of {}; choose 1 to {}", grid.pp_size,
+                config.num_layers, where, config.num_layers);
+  if (grid.invariant_parts == 0) return;
+  std::vector<int64_t> parts;
+  for (const int64_t size : sizes) {
+    if (size % grid.tp_size == 0) parts.push_back(size);
+  }
+  if (std::find(parts.begin(), parts.end(), grid.invariant_parts) == parts.end())
+    throw Error(ErrorKind::kConfig,
+                "--tp-invariant {} does not fit --tensor-parallel-size {} and {} query heads ({}): it is the largest "
+                "tensor-parallel size that shall give the same bits; choose one of {}",
+                grid.invariant_parts, grid.tp_size, config.num_heads, where, fmt::join(parts, ", "));
+}
+
+std::vector<Range> balance_stages(int64_t num_layers, int pp_size, const LayerCosts& costs) {
+  TM_ASSERT(pp_size >= 1 && num_layers >= pp_size, "{} stages of {} layers", pp_size, num_layers);
+  // best[s][n]: the cost of the slowest of the first s stages when they hold n layers; last[s][n]: layers of stage s - 1.
+  const auto stage_cost = [&](int stage, int64_t layers) {
+    return static_cast<double>(layers) * costs.layer + (stage == 0 ? costs.embedding : 0) +
+           (stage + 1 == pp_size ? costs.head : 0);
+  };
+  const double never = std::numeric_limits<double>::infinity();
+  std::vector<std::vector<double>> best(static_cast<size_t>(pp_size) + 1,
+                                        std::vector<double>(static_cast<size_t>(num_layers) + 1, never));
+  std::vector<std::vector<int64_t>> last(best.size(), std::vector<int64_t>(best[0].size(), 0));
+  best[0][0] = 0;
+  for (int s = 1; s <= pp_size; ++s) {
+    for (int64_t n = s; n <= num_layers; ++n) {
+      for (int64_t own = 1; own <= n - (s - 1); ++own) {
+        const double cost = std::max(best[static_cast<size_t>(s - 1)][static_cast<size_t>(n - own)],
+                                     stage_cost(s - 1, own));
+        if (cost >= best[static_cast<size_t>(s)][static_cast<size_t>(n)]) continue;
+        best[static_cast<size_t>(s)][static_cast<size_t>(n)] = cost;
+        last[static_cast<size_t>(s)][static_cast<size_t>(n)] = own;
+      }
+    }
+  }
+  std::vector<Range> stages(static_cast<size_t>(pp_size));
+  int64_t end = num_layers;
+  for (int s = pp_size; s >= 1; --s) {
+    const int64_t own = last[static_cast<size_t>(s)][static_cast<size_t>(end)];
+    stages[static_cast<size_t>(s - 1)] = {end - own, end};
+    end -= own;
+  }
+  return stages;
+}
+
+}  // namespace tokenmill
