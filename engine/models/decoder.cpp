@@ -61,10 +61,11 @@ Activations cut(const Activations& a, int64_t num_tokens, int64_t num_rows) {
 Decoder::Decoder(const ModelConfig& config, int64_t max_model_len, WeightBuilder& builder)
     : config_(config), rope_(rope_frequencies(config.rope, max_model_len)), layers_(config.num_layers) {
   const std::string table = "model.embed_tokens.weight";
-  builder.embedding(embedding_, table, config.vocab_size, config.hidden_size);
+  builder.embedding(embedding_, whole_tensor(table, config.vocab_size), config.hidden_size);
   for (int64_t i = 0; i < config.num_layers; ++i) register_layer(layers_[i], i, builder);
-  builder.vector(final_norm_, {"model.norm.weight"}, {config.hidden_size});
-  builder.linear(head_, {config.tie_embeddings ? table : "lm_head.weight"}, config.hidden_size, {config.vocab_size});
+  builder.vector(final_norm_, {whole_tensor("model.norm.weight", config.hidden_size)});
+  builder.linear(head_, {whole_tensor(config.tie_embeddings ? table : "lm_head.weight", config.vocab_size)},
+                 config.hidden_size);
 }
 
 void Decoder::register_layer(Layer& layer, int64_t index, WeightBuilder& builder) {
@@ -72,27 +73,29 @@ void Decoder::register_layer(Layer& layer, int64_t index, WeightBuilder& builder
   const std::string at = "model.layers." + std::to_string(index) + ".";
   const std::string attention = at + "self_attn.", mlp = at + "mlp.";
   const int64_t q = c.num_heads * c.head_dim, kv = c.num_kv_heads * c.head_dim;
-  builder.vector(layer.input_norm, {at + "input_layernorm.weight"}, {c.hidden_size});
-  builder.linear(layer.qkv, {attention + "q_proj.weight", attention + "k_proj.weight", attention + "v_proj.weight"},
-                 c.hidden_size, {q, kv, kv});
-  if (c.qkv_bias) {
-    builder.vector(layer.qkv_bias, {attention + "q_proj.bias", attention + "k_proj.bias", attention + "v_proj.bias"},
-                   {q, kv, kv});
-  }
+  builder.vector(layer.input_norm, {whole_tensor(at + "input_layernorm.weight", c.hidden_size)});
+  const auto qkv_slices = [&](const std::string& kind) -> std::vector<RowSlice> {
+    return {whole_tensor(attention + "q_proj." + kind, q), whole_tensor(attention + "k_proj." + kind, kv),
+            whole_tensor(attention + "v_proj." + kind, kv)};
+  };
+  const auto gate_up_slices = [&](const std::string& kind) -> std::vector<RowSlice> {
+    return {whole_tensor(mlp + "gate_proj." + kind, c.intermediate_size),
+            whole_tensor(mlp + "up_proj." + kind, c.intermediate_size)};
+  };
+  builder.linear(layer.qkv, qkv_slices("weight"), c.hidden_size);
+  if (c.qkv_bias) builder.vector(layer.qkv_bias, qkv_slices("bias"));
   if (c.qk_norm) {
-    builder.vector(layer.q_norm, {attention + "q_norm.weight"}, {c.head_dim});
-    builder.vector(layer.k_norm, {attention + "k_norm.weight"}, {c.head_dim});
+    builder.vector(layer.q_norm, {whole_tensor(attention + "q_norm.weight", c.head_dim)});
+    builder.vector(layer.k_norm, {whole_tensor(attention + "k_norm.weight", c.head_dim)});
   }
-  builder.linear(layer.output, {attention + "o_proj.weight"}, q, {c.hidden_size});
-  if (c.output_bias) builder.vector(layer.output_bias, {attention + "o_proj.bias"}, {c.hidden_size});
-  builder.vector(layer.post_attention_norm, {at + "post_attention_layernorm.weight"}, {c.hidden_size});
-  builder.linear(layer.gate_up, {mlp + "gate_proj.weight", mlp + "up_proj.weight"}, c.hidden_size,
-                 {c.intermediate_size, c.intermediate_size});
-  builder.linear(layer.down, {mlp + "down_proj.weight"}, c.intermediate_size, {c.hidden_size});
+  builder.linear(layer.output, {whole_tensor(attention + "o_proj.weight", c.hidden_size)}, q);
+  if (c.output_bias) builder.vector(layer.output_bias, {whole_tensor(attention + "o_proj.bias", c.hidden_size)});
+  builder.vector(layer.post_attention_norm, {whole_tensor(at + "post_attention_layernorm.weight", c.hidden_size)});
+  builder.linear(layer.gate_up, gate_up_slices("weight"), c.hidden_size);
+  builder.linear(layer.down, {whole_tensor(mlp + "down_proj.weight", c.hidden_size)}, c.intermediate_size);
   if (c.mlp_bias) {
-    builder.vector(layer.gate_up_bias, {mlp + "gate_proj.bias", mlp + "up_proj.bias"},
-                   {c.intermediate_size, c.intermediate_size});
-    builder.vector(layer.down_bias, {mlp + "down_proj.bias"}, {c.hidden_size});
+    builder.vector(layer.gate_up_bias, gate_up_slices("bias"));
+    builder.vector(layer.down_bias, {whole_tensor(mlp + "down_proj.bias", c.hidden_size)});
   }
   layer.params.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c.head_dim)));
   layer.params.window = c.layer_window[index];

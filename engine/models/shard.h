@@ -3,15 +3,9 @@
 #include <vector>
 
 #include "engine/models/config.h"
+#include "engine/models/range.h"
 
 namespace tokenmill {
-
-/// Whole numbers [begin, end).
-struct Range {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-  bool operator==(const Range&) const = default;
-};
 
 /// How a model is spread over the ranks of one replica.
 struct ModelGrid {

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <numeric>
-
 #include "kernels/core/error.h"
 
 namespace tokenmill {
@@ -12,6 +10,8 @@ namespace {
 constexpr int64_t kAlignment = 64;
 int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 }  // namespace
+
+RowSlice whole_tensor(std::string name, int64_t num_rows) { return {std::move(name), num_rows, {0, num_rows}}; }
 
 void WeightCatalog::add(WeightSource source) {
   const std::string name = source.name;
@@ -64,54 +64,67 @@ LinearPart WeightBuilder::part(const WeightSource& source, int64_t rows, int64_t
   return {source.format, rows, cols, 0, rows, 0, cols, source.row_order, source.head_dim};
 }
 
+void WeightBuilder::count(const WeightSource& source, const LinearPart& part) {
+  // A tied head is the embedding once more, not more parameters.
+  if (counted_.insert(&source).second) num_parameters_ += part.source_rows * part.source_cols;
+}
+
 void WeightBuilder::reserve(Item item) {
-  for (size_t i = 0; i < item.sources.size(); ++i) {
-    // A tied head is the embedding once more, not more parameters.
-    if (counted_.insert(item.sources[i]).second) num_parameters_ += item.spec.parts[i].source_rows * item.spec.parts[i].source_cols;
-  }
   num_bytes_ += aligned(item.num_bytes);
   items_.push_back(std::move(item));
 }
 
-void WeightBuilder::linear(std::unique_ptr<Linear>& target, const std::vector<std::string>& names, int64_t in_features,
-                           const std::vector<int64_t>& out_features) {
-  Item item{Item::Kind::kLinear, {in_features, 0, compute_dtype_, {}}, {}};
+void WeightBuilder::linear(std::unique_ptr<Linear>& target, const std::vector<RowSlice>& slices, int64_t in_features,
+                           Range cols) {
+  Item item{Item::Kind::kLinear, {cols.size(), 0, compute_dtype_, {}}, {}};
   item.linear = &target;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const WeightSource& source = catalog_.at(names[i]);
-    item.spec.parts.push_back(part(source, out_features[i], in_features));
-    item.spec.out_features += out_features[i];
+  for (const RowSlice& slice : slices) {
+    const WeightSource& source = catalog_.at(slice.name);
+    LinearPart p = part(source, slice.num_rows, in_features);
+    count(source, p);
+    p.row_begin = slice.rows.begin, p.row_end = slice.rows.end;
+    p.col_begin = cols.begin, p.col_end = cols.end;
+    item.spec.parts.push_back(p);
+    item.spec.out_features += slice.rows.size();
     item.sources.push_back(&source);
   }
+  if (!held_) return;
   item.num_bytes = ops_.linear_bytes(item.spec);
   reserve(std::move(item));
 }
 
-void WeightBuilder::embedding(std::unique_ptr<Embedding>& target, const std::string& name, int64_t rows, int64_t cols) {
-  const WeightSource& source = catalog_.at(name);
-  Item item{Item::Kind::kEmbedding, {cols, rows, compute_dtype_, {part(source, rows, cols)}}, {&source}};
+void WeightBuilder::embedding(std::unique_ptr<Embedding>& target, const RowSlice& slice, int64_t cols) {
+  const WeightSource& source = catalog_.at(slice.name);
+  LinearPart p = part(source, slice.num_rows, cols);
+  count(source, p);
+  p.row_begin = slice.rows.begin, p.row_end = slice.rows.end;
+  Item item{Item::Kind::kEmbedding, {cols, slice.rows.size(), compute_dtype_, {p}}, {&source}};
   item.embedding = &target;
+  if (!held_) return;
   item.num_bytes = ops_.embedding_bytes(item.spec);
   reserve(std::move(item));
 }
 
-void WeightBuilder::vector(TensorView& target, const std::vector<std::string>& names, const std::vector<int64_t>& sizes) {
-  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  Item item{Item::Kind::kVector, {total, 1, compute_dtype_, {}}, {}};
+void WeightBuilder::vector(TensorView& target, const std::vector<RowSlice>& slices) {
+  Item item{Item::Kind::kVector, {0, 1, compute_dtype_, {}}, {}};
   item.vector = &target;
-  for (size_t i = 0; i < names.size(); ++i) {
-    const WeightSource& source = catalog_.at(names[i]);
-    LinearPart p = part(source, 1, sizes[i]);
+  for (const RowSlice& slice : slices) {
+    const WeightSource& source = catalog_.at(slice.name);
+    LinearPart p = part(source, 1, slice.num_rows);
     if (weight_format_info(source.format).block_elements != 1) {
       throw Error(ErrorKind::kConfig, "{}: tensor {} has type {}; norms and biases must be F32, F16 or BF16", source.file,
                   source.stored_name, weight_format_info(source.format).name);
     }
+    count(source, p);
     // As a column: parts of different sizes stack, and the elements of a q or k bias are its rows.
-    p = {source.format, sizes[i], 1, 0, sizes[i], 0, 1, source.row_order, source.head_dim};
+    p = {source.format,       slice.num_rows, 1, slice.rows.begin, slice.rows.end, 0, 1,
+         source.row_order, source.head_dim};
     item.spec.parts.push_back(p);
+    item.spec.in_features += slice.rows.size();
     item.sources.push_back(&source);
   }
-  item.num_bytes = total * dtype_size(compute_dtype_);
+  if (!held_) return;
+  item.num_bytes = item.spec.in_features * dtype_size(compute_dtype_);
   reserve(std::move(item));
 }
 
