@@ -42,6 +42,8 @@ Groups make_groups(const Comm& world, const Topology& topology, const Grid& grid
   groups.tp = groups.replica.split(here.pp_rank, here.tp_rank);
   groups.pp = groups.replica.split(here.tp_rank, here.pp_rank);
   groups.dp = world.split(here.pp_rank * grid.tp + here.tp_rank, here.dp_rank);
+  const RankPlace& seat = topology.ranks[static_cast<size_t>(world.rank())];
+  groups.node = world.split(seat.node, seat.local_rank);
   groups.leaders.resize(static_cast<size_t>(grid.dp));
   for (int rank = 0; rank < world.size(); ++rank) {
     const GridPlace& place = places[static_cast<size_t>(rank)];

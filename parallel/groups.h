@@ -42,6 +42,7 @@ struct Groups {
   Comm tp;       ///< same replica and stage; rank = tp_rank
   Comm pp;       ///< same replica and tp_rank; rank = pp_rank
   Comm dp;       ///< same place in every replica; rank = dp_rank
+  Comm node;     ///< the ranks of this node, whatever their replica; rank = local rank. They can share memory
   /// World rank of each replica's leader, by dp_rank.
   std::vector<int> leaders;
 };

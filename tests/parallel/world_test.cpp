@@ -38,6 +38,8 @@ TEST_CASE("communicators of a 2 x 1 x 2 grid have the ranks their coordinates sa
   CHECK(groups.dp.size() == 2);
   CHECK(groups.dp.rank() == groups.place.dp_rank);
   CHECK(groups.leaders == std::vector<int>{0, 2});
+  CHECK(groups.node.size() == world.size());  // all on this machine
+  CHECK(groups.node.rank() == topology.ranks[static_cast<size_t>(world.rank())].local_rank);
 }
 
 TEST_CASE("a session adopts a running MPI, and guard turns an agreed error into its exit code") {
