@@ -15,10 +15,8 @@ void check_part(const LinearPart& part, int64_t row_values, const std::string& w
             part.row_end, part.col_begin, part.col_end, part.source_rows, part.source_cols);
   TM_ASSERT(part.col_end - part.col_begin == row_values, "{}: part {} is {} columns wide, the result {}", what, index,
             part.col_end - part.col_begin, row_values);
-  TM_ASSERT(part.source_cols % info.block_elements == 0 && part.col_begin % info.block_elements == 0 &&
-                part.col_end % info.block_elements == 0,
-            "{}: part {} cuts columns [{}, {}) of {} inside a block of {} {} values", what, index, part.col_begin,
-            part.col_end, part.source_cols, info.block_elements, info.name);
+  TM_ASSERT(part.source_cols % info.block_elements == 0, "{}: part {} has rows of {}, no multiple of {} {} values",
+            what, index, part.source_cols, info.block_elements, info.name);
   if (part.row_order == RowOrder::kInterleavedToHalves) {
     TM_ASSERT(part.head_dim > 0 && part.head_dim % 2 == 0 && part.row_begin % part.head_dim == 0 &&
                   part.row_end % part.head_dim == 0,
@@ -27,6 +25,16 @@ void check_part(const LinearPart& part, int64_t row_values, const std::string& w
   }
 }
 
+/// The columns of the blocks that hold a part's columns.
+struct Blocks {
+  int64_t begin, end;
+  explicit Blocks(const LinearPart& part) {
+    const int64_t size = weight_format_info(part.format).block_elements;
+    begin = part.col_begin / size * size;
+    end = (part.col_end + size - 1) / size * size;
+  }
+};
+
 }  // namespace
 
 WeightRows::WeightRows(std::vector<LinearPart> parts, int64_t rows, int64_t row_values, std::string what)
@@ -34,10 +42,12 @@ WeightRows::WeightRows(std::vector<LinearPart> parts, int64_t rows, int64_t row_
       what_(std::move(what)),
       rows_written_(parts_.size(), 0),
       next_offset_(parts_.size(), 0),
-      row_(static_cast<size_t>(row_values)) {
+      row_values_(row_values) {
   int64_t total = 0;
   for (size_t i = 0; i < parts_.size(); ++i) {
     check_part(parts_[i], row_values, what_, i);
+    const Blocks blocks(parts_[i]);
+    expanded_.resize(std::max(expanded_.size(), static_cast<size_t>(blocks.end - blocks.begin)));
     first_row_.push_back(total);
     total += parts_[i].row_end - parts_[i].row_begin;
   }
@@ -68,14 +78,17 @@ WeightRows::Chunk WeightRows::accept(int part, int64_t byte_offset, std::span<co
 WeightRows::Row WeightRows::expand(int part, int64_t source_row, int64_t byte_offset,
                                    std::span<const std::byte> bytes) {
   const LinearPart& p = parts_[static_cast<size_t>(part)];
-  const int64_t offset = source_row * granularity(part) - byte_offset + weight_row_bytes(p.format, p.col_begin);
-  dequantize_row(p.format, bytes.data() + offset, static_cast<int64_t>(row_.size()), row_.data());
+  const Blocks blocks(p);
+  const int64_t offset = source_row * granularity(part) - byte_offset + weight_row_bytes(p.format, blocks.begin);
+  dequantize_row(p.format, bytes.data() + offset, blocks.end - blocks.begin, expanded_.data());
   int64_t row = source_row - p.row_begin;
   if (p.row_order == RowOrder::kInterleavedToHalves) {
     const int64_t head = row / p.head_dim, inside = row % p.head_dim;
     row = head * p.head_dim + inside / 2 + (inside % 2) * (p.head_dim / 2);
   }
-  return {first_row_[static_cast<size_t>(part)] + row, row_};
+  const auto values = std::span<const float>(expanded_).subspan(static_cast<size_t>(p.col_begin - blocks.begin),
+                                                                static_cast<size_t>(row_values_));
+  return {first_row_[static_cast<size_t>(part)] + row, values};
 }
 
 void WeightRows::check_complete() const {

@@ -20,8 +20,8 @@ class WeightRows {
   };
 
   /// Checks the parts: each slice inside its source, every part `row_values` columns wide, the selected rows adding up
-  /// to `rows`, block formats cut at block borders, row orders at whole heads. Throws Error(kInternal) starting with
-  /// `what`.
+  /// to `rows`, row orders at whole heads. Columns may be cut anywhere, inside a block of a block format too. Throws
+  /// Error(kInternal) starting with `what`.
   WeightRows(std::vector<LinearPart> parts, int64_t rows, int64_t row_values, std::string what);
 
   int64_t granularity(int part) const;
@@ -46,7 +46,8 @@ class WeightRows {
   std::vector<int64_t> first_row_;     // of each part in the result
   std::vector<int64_t> rows_written_;  // of each part's slice
   std::vector<int64_t> next_offset_;   // bytes of each source tensor seen so far
-  std::vector<float> row_;
+  int64_t row_values_;
+  std::vector<float> expanded_;  // a row of whole blocks
 };
 
 }  // namespace tokenmill
