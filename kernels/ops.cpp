@@ -108,7 +108,7 @@ void Ops::import_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::s
   if (!block_ids.empty()) do_import_blocks(pool, block_ids, in);
 }
 
-void Ops::embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token) {
+void Ops::embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token, int64_t first_id) {
   const Expect expect{"embed"};
   const LinearSpec& spec = table.spec();
   expect.activations("out", out);
@@ -120,7 +120,8 @@ void Ops::embed(TensorView out, const Embedding& table, TensorView token_ids, Te
   if (last_token.rank() != 1 || last_token.dtype() != DType::kI32) {
     fail("embed", "last_token is {}; it must be a vector of int32", last_token.describe());
   }
-  if (out.rows() > 0) do_embed(out, table, token_ids, last_token);
+  if (first_id < 0) fail("embed", "first_id {} is negative", first_id);
+  if (out.rows() > 0) do_embed(out, table, token_ids, last_token, first_id);
 }
 
 void Ops::rms_norm(TensorView out, TensorView x, TensorView weight, float eps) {
@@ -138,6 +139,13 @@ void Ops::add_rms_norm(TensorView normed, TensorView hidden, TensorView block_ou
   expect.matrix("normed", normed, hidden.rows(), hidden.cols(), hidden.dtype(), "hidden", hidden);
   expect.vector("weight", weight, hidden.cols(), hidden.dtype(), "hidden", hidden);
   if (hidden.rows() > 0) do_add_rms_norm(normed, hidden, block_out, weight, eps);
+}
+
+void Ops::add(TensorView hidden, TensorView block_out) {
+  const Expect expect{"add"};
+  expect.activations("hidden", hidden);
+  expect.matrix("block_out", block_out, hidden.rows(), hidden.cols(), hidden.dtype(), "hidden", hidden);
+  if (hidden.rows() > 0) do_add(hidden, block_out);
 }
 
 void Ops::linear(TensorView out, TensorView x, const Linear& weights, const LinearCall& call) {
@@ -221,15 +229,42 @@ void Ops::gather_rows(TensorView out, TensorView x, TensorView rows) {
   if (out.rows() > 0) do_gather_rows(out, x, rows);
 }
 
-void Ops::sum_parts(TensorView out, TensorView parts) {
-  const Expect expect{"sum_parts"};
-  expect.activations("out", out);
-  if (parts.rank() != 3 || parts.dtype() != DType::kF32 || parts.size(0) < 1 || parts.size(1) != out.rows() ||
-      parts.cols() != out.cols()) {
-    fail("sum_parts", "parts {} does not match out {}; expected float32 [parts, {}, {}]", parts.describe(),
-         out.describe(), out.rows(), out.cols());
+namespace {
+
+void check_parts(const char* op, const char* name, const TensorView& out, const TensorView& parts,
+                 const TensorView& bias) {
+  if (parts.rank() != 3 || (parts.dtype() != DType::kF32 && parts.dtype() != out.dtype()) || parts.size(0) < 1 ||
+      parts.size(1) < out.rows() || parts.cols() != out.cols()) {
+    fail(op, "parts {} does not match {} {}; expected float32 or {} [parts, at least {}, {}]", parts.describe(), name,
+         out.describe(), to_string(out.dtype()), out.rows(), out.cols());
   }
-  if (out.rows() > 0) do_sum_parts(out, parts);
+  if (!bias.defined()) return;
+  const DType dtype = bias.dtype() == DType::kBF16 ? DType::kBF16 : DType::kF32;
+  Expect{op}.vector("bias", bias, out.cols(), dtype, name, out);
+}
+
+}  // namespace
+
+void Ops::sum_parts(TensorView out, TensorView parts, TensorView bias) {
+  Expect{"sum_parts"}.activations("out", out);
+  check_parts("sum_parts", "out", out, parts, bias);
+  if (out.rows() > 0) do_sum_parts(out, parts, bias);
+}
+
+void Ops::add_parts_rms_norm(TensorView normed, TensorView hidden, TensorView parts, TensorView bias, TensorView weight,
+                             float eps) {
+  const Expect expect{"add_parts_rms_norm"};
+  expect.activations("hidden", hidden);
+  check_parts("add_parts_rms_norm", "hidden", hidden, parts, bias);
+  expect.matrix("normed", normed, hidden.rows(), hidden.cols(), hidden.dtype(), "hidden", hidden);
+  expect.vector("weight", weight, hidden.cols(), hidden.dtype(), "hidden", hidden);
+  if (hidden.rows() > 0) do_add_parts_rms_norm(normed, hidden, parts, bias, weight, eps);
+}
+
+void Ops::do_add_parts_rms_norm(TensorView normed, TensorView hidden, TensorView parts, TensorView bias,
+                                TensorView weight, float eps) {
+  do_sum_parts(normed, parts, bias);
+  do_add_rms_norm(normed, hidden, normed, weight, eps);
 }
 
 namespace {

@@ -135,9 +135,10 @@ class Ops {
   /// stay valid until the step's event.
   virtual void plan(const StepTensors& step) = 0;
 
-  /// out[t] = table[id(t)], id(t) = token_ids[t], or last_token[-1 - token_ids[t]] when negative.
-  /// out [T, hidden_size] compute dtype. Ids outside the table give zeros.
-  void embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token);
+  /// out[t] = table[id(t) - first_id], id(t) = token_ids[t], or last_token[-1 - token_ids[t]] when negative.
+  /// out [T, hidden_size] compute dtype. first_id: absolute id of the table's first row (a rank's share of the
+  /// vocabulary). Ids outside the table give -0, which adds nothing: the sum of all shares has the table's bits.
+  void embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token, int64_t first_id = 0);
 
   /// out[t,i] = x[t,i] / sqrt(mean_i(x[t,i]^2) + eps) * weight[i]. out may alias x. x, out [T, hidden_size],
   /// weight [hidden_size]; one dtype for all. Source: Zhang & Sennrich, arXiv:1910.07467. The normalized value is
@@ -145,6 +146,8 @@ class Ops {
   void rms_norm(TensorView out, TensorView x, TensorView weight, float eps);
   /// hidden += block_out (rounded to the dtype); normed = rms_norm(hidden). normed may alias block_out.
   void add_rms_norm(TensorView normed, TensorView hidden, TensorView block_out, TensorView weight, float eps);
+  /// hidden += block_out (rounded to the dtype): add_rms_norm without the norm. Both [T, hidden_size] of one dtype.
+  void add(TensorView hidden, TensorView block_out);
 
   /// out = x W^T (+ bias) (+ residual). x [T, in] compute dtype; out [T, out] compute dtype or f32.
   void linear(TensorView out, TensorView x, const Linear& weights, const LinearCall& call = {});
@@ -166,8 +169,14 @@ class Ops {
   /// out[r] = x[rows[r]].
   void gather_rows(TensorView out, TensorView x, TensorView rows);
 
-  /// out = sum over p of parts[p] in ascending p, f32 sums. parts [P, T, N] f32; out [T, N].
-  void sum_parts(TensorView out, TensorView parts);
+  /// out = sum over p of parts[p] in ascending p (+ bias), f32 sums, rounded once. parts [P, at least T, N] f32 or
+  /// out's dtype, of which the first T rows of each part are read; out [T, N]; bias [N] f32 or bf16, undefined: none.
+  /// out aliases neither.
+  void sum_parts(TensorView out, TensorView parts, TensorView bias = {});
+  /// block_out = sum_parts(parts, bias) in hidden's dtype; hidden += block_out; normed = rms_norm(hidden): the bits of
+  /// sum_parts and add_rms_norm in one pass. normed and hidden [T, hidden_size] alias neither each other nor parts.
+  void add_parts_rms_norm(TensorView normed, TensorView hidden, TensorView parts, TensorView bias, TensorView weight,
+                          float eps);
 
   // ---- head and sampling ----------------------------------------------------------------------------------------
   /// A slot's row of tables.counts from scratch: kInPrompt for the ids of the first num_prompt_tokens, one per later
@@ -206,10 +215,12 @@ class Ops {
   virtual void do_zero_blocks(KvPool& pool, std::span<const int32_t> block_ids) = 0;
   virtual void do_export_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<std::byte> out) = 0;
   virtual void do_import_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<const std::byte> in) = 0;
-  virtual void do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token) = 0;
+  virtual void do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token,
+                        int64_t first_id) = 0;
   virtual void do_rms_norm(TensorView out, TensorView x, TensorView weight, float eps) = 0;
   virtual void do_add_rms_norm(TensorView normed, TensorView hidden, TensorView block_out, TensorView weight,
                                float eps) = 0;
+  virtual void do_add(TensorView hidden, TensorView block_out) = 0;
   virtual void do_linear(TensorView out, TensorView x, const Linear& weights, const LinearCall& call) = 0;
   virtual void do_rope_angles(TensorView cos_sin, TensorView positions, TensorView inv_freq, float multiplier) = 0;
   virtual void do_rope_and_store_kv(const RopeStoreArgs& args, const StepTensors& step, KvLayer kv) = 0;
@@ -217,7 +228,10 @@ class Ops {
                             const AttentionParams& params) = 0;
   virtual void do_gated_activation(TensorView out, TensorView gate_up, Activation activation) = 0;
   virtual void do_gather_rows(TensorView out, TensorView x, TensorView rows) = 0;
-  virtual void do_sum_parts(TensorView out, TensorView parts) = 0;
+  virtual void do_sum_parts(TensorView out, TensorView parts, TensorView bias) = 0;
+  /// Default: sum_parts into normed, then add_rms_norm.
+  virtual void do_add_parts_rms_norm(TensorView normed, TensorView hidden, TensorView parts, TensorView bias,
+                                     TensorView weight, float eps);
   virtual void do_count_tokens(const SamplingTables& tables, int32_t slot, std::span<const int32_t> token_ids,
                                int64_t num_prompt_tokens) = 0;
   virtual void do_set_bias(const SamplingTables& tables, int32_t slot, float fill, std::span<const int32_t> ids,

@@ -1,4 +1,4 @@
-// gated_activation, sum_parts, gather_rows, embed: one pass over rows, in fixed ranges over the team.
+// gated_activation, gather_rows: one pass over rows, in fixed ranges over the team.
 // Bytes:  every input read once, every output written once.
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/activation.cpp"
@@ -12,7 +12,6 @@ namespace tokenmill::cpu {
 #define TOKENMILL_CPU_ACTIVATION_TABLE
 struct ActivationKernels {
   void (*gated)(TensorView out, TensorView gate_up, Activation activation, int64_t begin, int64_t end);
-  void (*sum_parts)(TensorView out, TensorView parts, int64_t begin, int64_t end);
 };
 #endif
 }  // namespace tokenmill::cpu
@@ -44,36 +43,10 @@ void gated(TensorView out, TensorView gate_up, Activation activation, int64_t be
   (out.dtype() == DType::kF32 ? gated_rows<float> : gated_rows<bf16>)(out, gate_up, silu, begin, end);
 }
 
-template <typename T>
-void sum_rows(TensorView out, TensorView parts, int64_t begin, int64_t end) {
-  const int64_t n = out.cols(), num_parts = parts.size(0), stride = parts.size(1) * parts.row_stride();
-  for (int64_t r = begin; r < end; ++r) {
-    const float* first = parts.row<float>(r);
-    T* o = out.row<T>(r);
-    for (int64_t i = 0; i < n; i += kLanes) {
-      const int64_t count = HWY_MIN(n - i, kLanes);
-      VecF sum = count == kLanes ? load(first + i) : load_n(first + i, count);
-      for (int64_t p = 1; p < num_parts; ++p) {
-        const float* x = first + p * stride + i;
-        sum = hn::Add(sum, count == kLanes ? load(x) : load_n(x, count));
-      }
-      if (count == kLanes) {
-        store(sum, o + i);
-      } else {
-        store_n(sum, o + i, count);
-      }
-    }
-  }
-}
-
-void sum_parts(TensorView out, TensorView parts, int64_t begin, int64_t end) {
-  (out.dtype() == DType::kF32 ? sum_rows<float> : sum_rows<bf16>)(out, parts, begin, end);
-}
-
 }  // namespace
 
 extern const ActivationKernels kActivation;
-const ActivationKernels kActivation = {gated, sum_parts};
+const ActivationKernels kActivation = {gated};
 
 }  // namespace tokenmill::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -90,15 +63,6 @@ void CpuOps::do_gated_activation(TensorView out, TensorView gate_up, Activation 
     team_.run_sized(out.num_elements(), [&](int thread) {
       const auto range = team_.share(out.rows(), thread);
       TM_CPU_TABLE(kActivation, isa_).gated(out, gate_up, activation, range.begin, range.end);
-    });
-  });
-}
-
-void CpuOps::do_sum_parts(TensorView out, TensorView parts) {
-  stream_.submit([=, this] {
-    team_.run_sized(parts.num_elements() / 8, [&](int thread) {
-      const auto range = team_.share(out.rows(), thread);
-      TM_CPU_TABLE(kActivation, isa_).sum_parts(out, parts, range.begin, range.end);
     });
   });
 }

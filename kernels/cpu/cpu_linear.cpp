@@ -217,7 +217,7 @@ int64_t CpuOps::embedding_bytes(const LinearSpec& spec) {
 }
 
 std::unique_ptr<Linear> CpuOps::make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
-  TM_ASSERT(supports(spec.compute_dtype) && spec.in_features > 0 && spec.out_features > 0, "linear [{}, {}] in {}",
+  TM_ASSERT(supports(spec.compute_dtype) && spec.in_features > 0 && spec.out_features >= 0, "linear [{}, {}] in {}",
             spec.out_features, spec.in_features, to_string(spec.compute_dtype));
   check_storage("linear", spec, storage, linear_bytes(spec));
   if (use_onednn(isa_, spec)) {
@@ -227,7 +227,7 @@ std::unique_ptr<Linear> CpuOps::make_linear(const LinearSpec& spec, std::span<st
 }
 
 std::unique_ptr<Embedding> CpuOps::make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
-  TM_ASSERT(supports(spec.compute_dtype) && spec.in_features > 0 && spec.out_features > 0, "embedding [{}, {}] in {}",
+  TM_ASSERT(supports(spec.compute_dtype) && spec.in_features > 0 && spec.out_features >= 0, "embedding [{}, {}] in {}",
             spec.out_features, spec.in_features, to_string(spec.compute_dtype));
   check_storage("embedding", spec, storage, embedding_bytes(spec));
   return std::make_unique<CpuEmbedding>(spec, storage);
@@ -247,7 +247,20 @@ void CpuOps::do_linear(TensorView out, TensorView x, const Linear& weights, cons
   stream_.submit(multiply, OpKind::kGemm);
 }
 
-void CpuOps::do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token) {
+namespace {
+
+void fill_minus_zero(TensorView out, int64_t row) {
+  if (out.dtype() == DType::kF32) {
+    std::fill_n(out.row<float>(row), out.cols(), -0.0f);
+  } else {
+    std::fill_n(out.row<bf16>(row), out.cols(), to_bf16(-0.0f));
+  }
+}
+
+}  // namespace
+
+void CpuOps::do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token,
+                      int64_t first_id) {
   const auto* own = dynamic_cast<const CpuEmbedding*>(&table);
   TM_ASSERT(own != nullptr, "an embedding of another device");
   stream_.submit([=, this] {
@@ -258,12 +271,12 @@ void CpuOps::do_embed(TensorView out, const Embedding& table, TensorView token_i
       for (int64_t t = range.begin; t < range.end; ++t) {
         int64_t id = token_ids.as<int32_t>()[t];
         if (id < 0) id = -1 - id < last_token.cols() ? last_token.as<int32_t>()[-1 - id] : -1;
-        auto* to = static_cast<std::byte*>(out.data()) + t * out.row_stride() * element;
-        if (id >= 0 && id < rows.rows()) {
-          std::copy_n(static_cast<const std::byte*>(rows.data()) + id * row_bytes, row_bytes, to);
-        } else {
-          std::fill_n(to, row_bytes, std::byte{0});
+        if (id < first_id || id >= first_id + rows.rows()) {
+          fill_minus_zero(out, t);
+          continue;
         }
+        const auto* row = static_cast<const std::byte*>(rows.data()) + (id - first_id) * row_bytes;
+        std::copy_n(row, row_bytes, static_cast<std::byte*>(out.data()) + t * out.row_stride() * element);
       }
     });
   });

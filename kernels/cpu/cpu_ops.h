@@ -69,10 +69,12 @@ class CpuOps final : public Ops {
   void do_zero_blocks(KvPool& pool, std::span<const int32_t> block_ids) override;
   void do_export_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<std::byte> out) override;
   void do_import_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<const std::byte> in) override;
-  void do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token) override;
+  void do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token,
+                int64_t first_id) override;
   void do_rms_norm(TensorView out, TensorView x, TensorView weight, float eps) override;
   void do_add_rms_norm(TensorView normed, TensorView hidden, TensorView block_out, TensorView weight,
                        float eps) override;
+  void do_add(TensorView hidden, TensorView block_out) override;
   void do_linear(TensorView out, TensorView x, const Linear& weights, const LinearCall& call) override;
   void do_rope_angles(TensorView cos_sin, TensorView positions, TensorView inv_freq, float multiplier) override;
   void do_rope_and_store_kv(const RopeStoreArgs& args, const StepTensors& step, KvLayer kv) override;
@@ -80,7 +82,9 @@ class CpuOps final : public Ops {
                     const AttentionParams& params) override;
   void do_gated_activation(TensorView out, TensorView gate_up, Activation activation) override;
   void do_gather_rows(TensorView out, TensorView x, TensorView rows) override;
-  void do_sum_parts(TensorView out, TensorView parts) override;
+  void do_sum_parts(TensorView out, TensorView parts, TensorView bias) override;
+  void do_add_parts_rms_norm(TensorView normed, TensorView hidden, TensorView parts, TensorView bias, TensorView weight,
+                             float eps) override;
   void do_count_tokens(const SamplingTables& tables, int32_t slot, std::span<const int32_t> token_ids,
                        int64_t num_prompt_tokens) override;
   void do_set_bias(const SamplingTables& tables, int32_t slot, float fill, std::span<const int32_t> ids,

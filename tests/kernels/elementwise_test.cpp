@@ -80,27 +80,6 @@ TEST_CASE("gated_activation matches the f64 reference, large gates included") {
   }
 }
 
-TEST_CASE("sum_parts adds in ascending order in f32 and rounds once") {
-  for (Ops* ops : test::backends()) {
-    for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      for (const int64_t n : kSizes) {
-        test::Random random(10);
-        HostTensor parts(DType::kF32, {3, 4, n}), out(dtype, {4, n}, 2);
-        parts.fill_random(random);
-        ops->sum_parts(out, parts);
-        ops->stream().synchronize();
-        const auto v = parts.values();
-        for (int64_t i = 0; i < 4 * n; ++i) {  // exact: the order is part of the contract
-          const auto at = [&](int64_t p) { return static_cast<float>(v[static_cast<size_t>(p * 4 * n + i)]); };
-          const float sum = at(0) + at(1) + at(2);
-          const double want = dtype == DType::kF32 ? sum : to_float(to_bf16(sum));
-          CHECK_EQ(out.get(i / n, i % n), want);
-        }
-      }
-    }
-  }
-}
-
 TEST_CASE("embed reads ids, slots of sampled tokens, and zeros outside the table") {
   for (Ops* ops : test::backends()) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -119,6 +98,69 @@ TEST_CASE("embed reads ids, slots of sampled tokens, and zeros outside the table
         for (int64_t i = 0; i < 33; ++i) CHECK_EQ(out.get(t, i), want[t] < 0 ? 0.0 : w.get(want[t], i));
       }
       CHECK(out.gaps_intact());
+    }
+  }
+}
+
+TEST_CASE("shares of an embedding table add up to its bits, minus zeros and empty shares included") {
+  for (Ops* ops : test::backends()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      constexpr int64_t kVocab = 10, kCols = 33, kTokens = kVocab + 1;
+      test::Random random(14);
+      HostTensor w(dtype, {kVocab, kCols}), whole(dtype, {kTokens, kCols}), sum(dtype, {kTokens, kCols}),
+          shares(dtype, {3, kTokens, kCols}), ids(DType::kI32, {kTokens}), last(DType::kI32, {1});
+      w.fill_random(random);
+      for (int64_t i = 0; i < kVocab; ++i) w.set(i, i, -0.0);
+      last.set(0, 0, 6);
+      for (int64_t t = 0; t < kTokens; ++t) ids.set(0, t, t < kVocab ? static_cast<double>(t) : -1);
+      const test::TestEmbedding all(*ops, w);
+      ops->embed(whole, all.get(), ids, last);
+      const int64_t borders[] = {0, 4, 4, 10};
+      for (int64_t p = 0; p < 3; ++p) {
+        const int64_t rows = borders[p + 1] - borders[p];
+        HostTensor part(dtype, {rows, kCols});
+        for (int64_t r = 0; r < rows; ++r) {
+          for (int64_t i = 0; i < kCols; ++i) part.set(r, i, w.get(borders[p] + r, i));
+        }
+        const test::TestEmbedding share(*ops, part);
+        const TensorView out(shares.view().row<std::byte>(0) + p * kTokens * kCols * dtype_size(dtype), dtype,
+                             {kTokens, kCols});
+        ops->embed(out, share.get(), ids, last, borders[p]);
+        ops->stream().synchronize();
+        for (int64_t i = 0; i < kCols; ++i) {
+          CHECK_EQ(HostTensor::get_at(out, kVocab, i), p == 2 ? w.get(6, i) : 0.0);  // the token sampled last
+        }
+      }
+      ops->sum_parts(sum, shares);
+      ops->stream().synchronize();
+      CHECK(sum.bytes() == whole.bytes());
+    }
+  }
+}
+
+TEST_CASE("add leaves in hidden what add_rms_norm leaves there") {
+  for (Ops* ops : test::backends()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const int64_t n : kSizes) {
+        CAPTURE(n);
+        test::Random random(15);
+        HostTensor hidden(dtype, {5, n}, 2), block(dtype, {5, n}, 1), weight(dtype, {n}), normed(dtype, {5, n});
+        hidden.fill_random(random);
+        block.fill_random(random);
+        weight.fill_random(random);
+        HostTensor copy(dtype, {5, n}, 1);
+        for (int64_t r = 0; r < 5; ++r) {
+          for (int64_t i = 0; i < n; ++i) copy.set(r, i, hidden.get(r, i));
+        }
+        auto sum = hidden.values();
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += block.values()[i];
+        ops->add(hidden, block);
+        ops->add_rms_norm(normed, copy, block, weight, 1e-6f);
+        ops->stream().synchronize();
+        CHECK_EQ(test::differences(hidden.values(), sum, test::tolerance(dtype)), "");
+        CHECK(hidden.bytes() == copy.bytes());
+        CHECK(hidden.gaps_intact());
+      }
     }
   }
 }
@@ -171,5 +213,9 @@ TEST_CASE("elementwise operations name both shapes when they disagree, and do no
   CHECK_THROWS_WITH_AS(
       ops.gated_activation(x, x, Activation::kSilu),
       doctest::Contains("gate_up float32 [2, 9] does not match out float32 [2, 9]; expected float32 [2, 18]"), Error);
+  CHECK_THROWS_WITH_AS(ops.add(x, narrow),
+                       "add: block_out bfloat16 [2, 9] does not match hidden float32 [2, 9]; expected float32 [2, 9]",
+                       Error);
   CHECK_NOTHROW(ops.rms_norm(none, none, right, 1e-6f));
+  CHECK_NOTHROW(ops.add(none, none));
 }

@@ -26,9 +26,10 @@ std::vector<std::byte> run(Ops& ops, const test::TestLinear& linear, const HostT
 }  // namespace
 
 TEST_CASE("linear matches the f64 reference at awkward sizes, with bias, residual and both output types") {
-  const Case cases[] = {{1, 1, 1},     {1, 16, 31},   {2, 17, 64},   {3, 31, 1},    {5, 130, 57},
-                        {6, 96, 576},  {7, 33, 1024}, {13, 65, 300}, {31, 48, 129}, {200, 20, 70},
-                        {1, 300, 256}, {19, 257, 320}};  // the last two are oneDNN's where it is used
+  const Case cases[] = {
+      {1, 1, 1},       {1, 16, 31},   {2, 17, 64},   {3, 31, 1},    {5, 130, 57},
+      {6, 96, 576},    {7, 33, 1024}, {13, 65, 300}, {31, 48, 129}, {200, 20, 70},
+      {200, 24, 1101}, {9, 40, 1},    {1, 300, 256}, {19, 257, 320}};  // the last two are oneDNN's where it is used
   for (Ops* ops : test::backends()) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const Case& c : cases) {
@@ -84,8 +85,9 @@ TEST_CASE("a row of linear has the same bits alone, in any batch and with any nu
   struct Matrix {
     int64_t out, in;
   };
-  // Several K blocks of the own GEMM; a matrix large enough for oneDNN; with several threads its shards are unequal.
-  for (const Matrix& m : {Matrix{200, 1100}, Matrix{330, 576}}) {
+  // Several K blocks of the own GEMM, the last of odd length; a matrix large enough for oneDNN; with several threads
+  // its shards are unequal.
+  for (const Matrix& m : {Matrix{200, 1101}, Matrix{330, 576}}) {
     for (const std::string& isa : test::cpu_isas()) {
       for (const DType dtype : {DType::kF32, DType::kBF16}) {
         CAPTURE(isa);

@@ -174,14 +174,15 @@ void FakeOps::do_import_blocks(KvPool& pool, std::span<const int32_t> block_ids,
   }
 }
 
-void FakeOps::do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token) {
+void FakeOps::do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token,
+                       int64_t first_id) {
   const TensorView rows = dynamic_cast<const FakeWeights<Embedding>&>(table).table();
   stream_.enqueue([=] {
     for (int64_t t = 0; t < out.rows(); ++t) {
       int64_t id = token_ids.as<int32_t>()[t];
       if (id < 0) id = last_token.as<int32_t>()[-1 - id];
-      const bool inside = id >= 0 && id < rows.rows();
-      for (int64_t i = 0; i < out.cols(); ++i) put(out, t, i, inside ? get(rows, id, i) : 0);
+      const bool inside = id >= first_id && id < first_id + rows.rows();
+      for (int64_t i = 0; i < out.cols(); ++i) put(out, t, i, inside ? get(rows, id - first_id, i) : -0.0);
     }
   });
 }
@@ -198,6 +199,14 @@ void FakeOps::do_add_rms_norm(TensorView normed, TensorView hidden, TensorView b
     for (int64_t r = 0; r < hidden.rows(); ++r) {
       for (int64_t i = 0; i < hidden.cols(); ++i) put(hidden, r, i, get(hidden, r, i) + get(block_out, r, i));
       norm_row(normed, hidden, r, 0, hidden.cols(), weight, eps);
+    }
+  });
+}
+
+void FakeOps::do_add(TensorView hidden, TensorView block_out) {
+  stream_.enqueue([=] {
+    for (int64_t r = 0; r < hidden.rows(); ++r) {
+      for (int64_t i = 0; i < hidden.cols(); ++i) put(hidden, r, i, get(hidden, r, i) + get(block_out, r, i));
     }
   });
 }
@@ -311,12 +320,13 @@ void FakeOps::do_gather_rows(TensorView out, TensorView x, TensorView rows) {
   });
 }
 
-void FakeOps::do_sum_parts(TensorView out, TensorView parts) {
+void FakeOps::do_sum_parts(TensorView out, TensorView parts, TensorView bias) {
   stream_.enqueue([=] {
     for (int64_t r = 0; r < out.rows(); ++r) {
       for (int64_t i = 0; i < out.cols(); ++i) {
-        float sum = 0;
-        for (int64_t p = 0; p < parts.size(0); ++p) sum += static_cast<float>(get(parts, p * parts.size(1) + r, i));
+        auto sum = static_cast<float>(get(parts, r, i));
+        for (int64_t p = 1; p < parts.size(0); ++p) sum += static_cast<float>(get(parts, p * parts.size(1) + r, i));
+        if (bias.defined()) sum += static_cast<float>(get(bias, 0, i));
         put(out, r, i, sum);
       }
     }
