@@ -1,5 +1,6 @@
 #include "jobs/control.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <type_traits>
@@ -44,16 +45,18 @@ std::vector<T> values_of(std::span<const std::byte> bytes) {
 
 }  // namespace
 
-Control::Control(parallel::MpiSession& session, const ControlOptions& options, Coordinator coordinator)
+Control::Control(parallel::MpiSession& session, const std::vector<int>& leaders, const ControlOptions& options,
+                 Coordinator coordinator)
     : session_(session),
       options_(options),
+      leaders_(leaders),
       rank_(session.world().rank()),
       size_(session.world().size()),
       channel_(session.world()),
       start_(std::chrono::steady_clock::now()),
       coordinator_(std::move(coordinator)),
-      statuses_(static_cast<size_t>(size_)),
-      distributions_(static_cast<size_t>(size_)),
+      statuses_(leaders.size()),
+      distributions_(leaders.size()),
       thread_([this] { run(); }) {}
 
 Control::~Control() {
@@ -186,12 +189,13 @@ void Control::deliver(int to, Message type, std::span<const std::byte> bytes) {
 void Control::handle(int from, Message type, std::span<const std::byte> bytes) {
   switch (type) {
     case kRequest:
-      send_grants(coordinator_.request(from));
+      send_grants(coordinator_.request(replica_of(from)));
       return;
     case kStatus: {
-      ReplicaStatus& status = statuses_.at(static_cast<size_t>(from));
+      const int replica = replica_of(from);
+      ReplicaStatus& status = statuses_.at(static_cast<size_t>(replica));
       status = value_of<ReplicaStatus>(bytes);
-      send_grants(coordinator_.finished(from, status.rows_finished));
+      send_grants(coordinator_.finished(replica, status.rows_finished));
       return;
     }
     case kGrant: {
@@ -202,7 +206,8 @@ void Control::handle(int from, Message type, std::span<const std::byte> bytes) {
       return;
     }
     case kDistributions:
-      distributions_.at(static_cast<size_t>(from)).assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      distributions_.at(static_cast<size_t>(replica_of(from)))
+          .assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
       return;
     case kFatal: {
       TM_ASSERT(!bytes.empty());
@@ -216,11 +221,17 @@ void Control::handle(int from, Message type, std::span<const std::byte> bytes) {
   TM_ASSERT(false, "control message of type {} from rank {}", static_cast<int>(type), from);
 }
 
+int Control::replica_of(int leader) const {
+  const auto found = std::find(leaders_.begin(), leaders_.end(), leader);
+  TM_ASSERT(found != leaders_.end(), "rank {} leads no replica", leader);
+  return static_cast<int>(found - leaders_.begin());
+}
+
 void Control::send_grants(const std::vector<Grant>& grants) {
   for (const Grant& grant : grants) {
-    log::debug("{} rows in {} runs go to rank {}; {} are left", grant.num_rows(), grant.runs.size(), grant.replica,
+    log::debug("{} rows in {} runs go to replica {}; {} are left", grant.num_rows(), grant.runs.size(), grant.replica,
                coordinator_.rows_left());
-    deliver(grant.replica, kGrant, std::as_bytes(std::span(grant.runs)));
+    deliver(leaders_.at(static_cast<size_t>(grant.replica)), kGrant, std::as_bytes(std::span(grant.runs)));
   }
 }
 

@@ -35,12 +35,15 @@ struct ControlOptions {
 /// to 2 ms on rank 0, 1 ms while an answer is awaited, 10 ms otherwise.
 class Control {
  public:
-  /// Collective over the session's world; replica r's leader is world rank leaders[r], and every rank is a leader now.
-  /// coordinator: rank 0's is the one that counts. session outlives the control.
-  Control(parallel::MpiSession& session, const ControlOptions& options, Coordinator coordinator);
+  /// Collective over the session's world. leaders[r]: the world rank that leads replica r, the same on every rank;
+  /// the other ranks only fail and finish. coordinator: rank 0's is the one that counts; it has leaders.size()
+  /// replicas. session outlives the control.
+  Control(parallel::MpiSession& session, const std::vector<int>& leaders, const ControlOptions& options,
+          Coordinator coordinator);
   ~Control();
 
-  /// The next rows for this replica; blocks until rank 0 answers. nullopt: there are no more. One thread calls it.
+  /// The next rows for this replica; blocks until rank 0 answers. nullopt: there are no more. One thread of a leader
+  /// calls it.
   std::optional<std::vector<RowRun>> pull();
   /// Where this replica is now; cheap, for the step loop.
   void publish(const ReplicaStatus& status);
@@ -49,8 +52,8 @@ class Control {
   /// Ends the whole job with this error: one message (rank 0 prints the first that reaches it) and its exit code on
   /// every rank. Any thread.
   [[noreturn]] void fatal(const Error& error);
-  /// After the last publish(): returns when rank 0 knows this rank's final status; on rank 0, when it knows all of
-  /// them.
+  /// After the last publish(): returns when rank 0 knows this rank's final status; on rank 0, when every rank has
+  /// finished.
   void finish();
 
  private:
@@ -67,12 +70,14 @@ class Control {
   void receive(const parallel::Frame& frame);
   void deliver(int to, Message type, std::span<const std::byte> bytes);
   void handle(int from, Message type, std::span<const std::byte> bytes);
+  int replica_of(int leader) const;
   void send_grants(const std::vector<Grant>& grants);
   void report_progress(double now_s);
   double elapsed_s() const;
 
   parallel::MpiSession& session_;
   const ControlOptions options_;
+  const std::vector<int> leaders_;  // by replica
   const int rank_, size_;
   parallel::HostChannel channel_;  // the control thread's alone
   const std::chrono::steady_clock::time_point start_;
@@ -88,9 +93,9 @@ class Control {
   double last_status_s_ = -1e9, last_progress_s_ = 0, last_metrics_s_ = 0;
   // On rank 0:
   Coordinator coordinator_;
-  std::vector<ReplicaStatus> statuses_;
-  std::vector<std::string> distributions_;
-  int goodbyes_ = 0;
+  std::vector<ReplicaStatus> statuses_;     // by replica
+  std::vector<std::string> distributions_;  // by replica
+  int goodbyes_ = 0;                        // of all ranks
 
   std::thread thread_;
 };

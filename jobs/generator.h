@@ -77,7 +77,7 @@ struct GeneratorStats {
   }
 };
 
-/// Computes rows. One thread calls it (the step loop).
+/// Computes rows, on a replica's leader. One thread calls it (the step loop).
 class Generator {
  public:
   virtual ~Generator() = default;
@@ -86,6 +86,8 @@ class Generator {
   virtual bool step() = 0;
   virtual std::vector<FinishedRow> take_finished() = 0;
   virtual bool idle() const = 0;
+  /// No row will come any more, and idle() holds: called once. A replica of several ranks lets the others go.
+  virtual void finish() {}
   /// How many more rows should be submitted to keep the device busy (0: enough queued).
   virtual int64_t wants() const = 0;
   virtual GeneratorEstimate estimate() const = 0;

@@ -2,6 +2,9 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "jobs/batch_run.h"
 #include "jobs/commit.h"
 #include "jobs/control.h"
@@ -29,6 +32,13 @@ OutputClaimOptions claim_options(const JobOptions& options) {
   return claim;
 }
 
+JobOptions with_leaders(JobOptions options, int num_ranks) {
+  if (!options.leaders.empty()) return options;
+  options.leaders.resize(static_cast<size_t>(num_ranks));
+  std::iota(options.leaders.begin(), options.leaders.end(), 0);
+  return options;
+}
+
 int64_t peak_resident_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
@@ -38,7 +48,7 @@ int64_t peak_resident_bytes() {
 }  // namespace
 
 Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallback progress)
-    : options_(options),
+    : options_(with_leaders(options, session.world().size())),
       session_(session),
       progress_(std::move(progress)),
       output_(options.output_dir),
@@ -81,10 +91,45 @@ void Job::announce(JobPhase phase) const {
 }
 
 JobOutcome Job::run(const RowCodec& codec, Generator& generator) {
+  TM_ASSERT(replica() >= 0, "rank {} leads no replica", session_.world().rank());
+  return run_share([&](Control& control, ReplicaReport& report) { lead(codec, generator, control, report); });
+}
+
+JobOutcome Job::follow(const std::function<void()>& steps) {
+  TM_ASSERT(replica() < 0, "rank {} leads replica {}", session_.world().rank(), replica());
+  return run_share([&](Control& control, ReplicaReport&) {
+    try {
+      steps();
+    } catch (const std::exception& e) {
+      control.fatal(as_error(e));
+    }
+  });
+}
+
+/// What this rank leads; -1: nothing.
+int Job::replica() const {
+  const auto found = std::find(options_.leaders.begin(), options_.leaders.end(), session_.world().rank());
+  return found == options_.leaders.end() ? -1 : static_cast<int>(found - options_.leaders.begin());
+}
+
+/// Every rank's part of the rows, between a common start and the merge. share() lets no exception out: an error never
+/// unwinds through a rank's threads, Control::fatal() ends the job where it happens.
+JobOutcome Job::run_share(const std::function<void(Control&, ReplicaReport&)>& share) {
   const parallel::Comm& world = session_.world();
   JobOutcome outcome{.rows = num_rows(), .index_s = index_s_, .plan_s = plan_s_};
   parallel::agree(world, std::nullopt);  // replicas start together
-  outcome.replicas = gather_reports(world, run_leader(codec, generator));
+  ReplicaReport report{.rank = world.rank(), .host = parallel::host_name()};
+  {
+    ProgressTracker tracker(num_rows());
+    RowSet done(world.rank() == 0 ? num_rows() : 0);
+    Control control(session_, options_.leaders, control_options(tracker),
+                    Coordinator(std::move(plan_), std::move(done), static_cast<int>(options_.leaders.size()),
+                                {.max_chunk_rows = options_.max_chunk_rows, .busy_rows = options_.busy_rows}));
+    share(control, report);
+    control.finish();
+  }
+  report.peak_resident_bytes = peak_resident_bytes();
+  outcome.replicas = gather_reports(world, options_.leaders, report);
   for (const ReplicaReport& replica : outcome.replicas) {
     outcome.failed += replica.status.rows_failed;
     outcome.run_s = std::max(outcome.run_s, replica.run_s);
@@ -97,60 +142,54 @@ JobOutcome Job::run(const RowCodec& codec, Generator& generator) {
   return outcome;
 }
 
-/// This rank's share of the rows. An error never unwinds through the threads: fatal() ends the job where it happens.
-ReplicaReport Job::run_leader(const RowCodec& codec, Generator& generator) {
-  const auto run_start = Clock::now();
-  const int rank = session_.world().rank();
-  ProgressTracker tracker(num_rows());
-  ControlOptions control_options{.progress_s = options_.progress_s};
+/// tracker outlives what is returned.
+ControlOptions Job::control_options(ProgressTracker& tracker) const {
+  ControlOptions out{.progress_s = options_.progress_s};
   if (progress_)
-    control_options.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double now_s) {
+    out.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double now_s) {
       progress_(tracker.update(statuses, now_s));
     };
   if (options_.on_metrics) {
-    control_options.metrics_s = options_.metrics_s;
-    control_options.on_metrics = [&](const std::vector<ReplicaStatus>& statuses,
-                                     const std::vector<std::string>& distributions, double now_s) {
+    out.metrics_s = options_.metrics_s;
+    out.on_metrics = [&](const std::vector<ReplicaStatus>& statuses, const std::vector<std::string>& distributions,
+                         double now_s) {
       options_.on_metrics(job_metrics(statuses, distributions, num_rows(), now_s));
     };
   }
-  RowSet done(rank == 0 ? num_rows() : 0);
-  Control control(session_, control_options,
-                  Coordinator(std::move(plan_), std::move(done), session_.world().size(),
-                              {.max_chunk_rows = options_.max_chunk_rows, .busy_rows = options_.busy_rows}));
-  const auto fatal = [&](const std::exception& e) { control.fatal(as_error(e)); };
+  return out;
+}
 
-  ReplicaReport report{.rank = rank, .host = parallel::host_name()};
-  {
-    Commit commit({output_.part_path(rank), output_.ledger_path(rank)}, {.commit_s = options_.commit_s, .before_commit = [&] { claim_.check_still_ours(); }}, fatal);
-    Feed feed(
-        index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows},
-        [&] { return control.pull(); }, fatal);
-    try {
-      auto last_metrics = run_start;
-      report.status = run_batches(generator, feed, commit, [&](const ReplicaStatus& status) {
-        control.publish(status);
-        if (!options_.on_metrics || seconds_since(last_metrics) < options_.metrics_s) return;
-        last_metrics = Clock::now();
-        control.publish_distributions(generator.distributions().serialize());
-      });
-      report.distributions = generator.distributions().serialize();
-      report.run_s = seconds_since(run_start);
-      commit.close();
-    } catch (const std::exception& e) {
-      fatal(e);
-    }
+/// This replica's rows.
+void Job::lead(const RowCodec& codec, Generator& generator, Control& control, ReplicaReport& report) {
+  const auto run_start = Clock::now();
+  const auto fatal = [&](const std::exception& e) { control.fatal(as_error(e)); };
+  Commit commit({output_.part_path(replica()), output_.ledger_path(replica())},
+                {.commit_s = options_.commit_s, .before_commit = [&] { claim_.check_still_ours(); }}, fatal);
+  Feed feed(
+      index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows},
+      [&] { return control.pull(); }, fatal);
+  try {
+    auto last_metrics = run_start;
+    report.status = run_batches(generator, feed, commit, [&](const ReplicaStatus& status) {
+      control.publish(status);
+      if (!options_.on_metrics || seconds_since(last_metrics) < options_.metrics_s) return;
+      last_metrics = Clock::now();
+      control.publish_distributions(generator.distributions().serialize());
+    });
+    report.distributions = generator.distributions().serialize();
+    report.run_s = seconds_since(run_start);
+    generator.finish();
+    commit.close();
+  } catch (const std::exception& e) {
+    fatal(e);
   }
-  control.finish();
-  report.peak_resident_bytes = peak_resident_bytes();
-  return report;
 }
 
 void Job::merge(int64_t num_failed) const {
   claim_.check_still_ours();
   std::vector<PartPaths> parts;
-  for (int rank = 0; rank < session_.world().size(); ++rank)
-    parts.push_back({output_.part_path(rank), output_.ledger_path(rank)});
+  for (int replica = 0; replica < static_cast<int>(options_.leaders.size()); ++replica)
+    parts.push_back({output_.part_path(replica), output_.ledger_path(replica)});
   const MergeTotals totals = merge_parts(parts, num_rows(), output_.output_path());
   TM_ASSERT(totals.failed == num_failed, "{} rows of the output failed, the replicas counted {}", totals.failed,
             num_failed);

@@ -1,6 +1,7 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,7 +17,12 @@
 
 namespace tokenmill::jobs {
 
+class Control;
+struct ControlOptions;
+
 struct JobOptions {
+  /// World rank of each replica's leader, by replica; the other ranks follow. Empty: every rank is a replica.
+  std::vector<int> leaders;
   std::vector<std::string> inputs;  ///< in order; patterns are already expanded
   std::string output_dir;
   bool restart = false;  ///< replace what an earlier run left in output_dir
@@ -50,14 +56,20 @@ class Job {
   int64_t num_rows() const { return index_.num_rows(); }
   const Index& index() const { return index_; }
 
-  /// Collective, once. Pulls rows until there are none, then merges the parts to output.jsonl. An error on one rank, in
-  /// whatever thread, ends the whole job through the session; one that all ranks agree on is thrown.
+  /// Collective, once: leaders call run(), the other ranks follow(). Pulls rows until there are none, then merges the
+  /// parts to output.jsonl. An error on one rank, in whatever thread, ends the whole job through the session; one that
+  /// all ranks agree on is thrown.
   JobOutcome run(const RowCodec& codec, Generator& generator);
+  /// steps: what this rank does for its leader; returns when the leader's Generator::finish() lets it go.
+  JobOutcome follow(const std::function<void()>& steps);
   /// Rank 0 writes run.yaml: what `sections` say (configuration, versions, machine), then the outcome. Collective.
   void write_report(const std::vector<std::pair<std::string, ReportSection>>& sections, const JobOutcome& outcome);
 
  private:
-  ReplicaReport run_leader(const RowCodec& codec, Generator& generator);
+  JobOutcome run_share(const std::function<void(Control&, ReplicaReport&)>& share);
+  void lead(const RowCodec& codec, Generator& generator, Control& control, ReplicaReport& report);
+  ControlOptions control_options(ProgressTracker& tracker) const;
+  int replica() const;
   void announce(JobPhase phase) const;
   Index index_inputs();
   void merge(int64_t num_failed) const;

@@ -199,7 +199,8 @@ void write_run_report(const std::string& path, const std::vector<std::pair<std::
   io::write_file_atomically(path, std::string(out.c_str(), out.size()) + "\n");
 }
 
-std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const ReplicaReport& mine) {
+std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const std::vector<int>& leaders,
+                                          const ReplicaReport& mine) {
   struct Fixed {
     double run_s;
     int64_t peak_resident_bytes;
@@ -209,13 +210,15 @@ std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const Rep
   std::vector<std::string> hosts = parallel::gather_bytes(world, mine.host);
   std::vector<std::string> distributions = parallel::gather_bytes(world, mine.distributions);
   std::vector<ReplicaReport> reports;
-  for (size_t rank = 0; rank < fixed.size(); ++rank)
-    reports.push_back({.rank = static_cast<int>(rank),
+  for (const int leader : leaders) {
+    const auto rank = static_cast<size_t>(leader);
+    reports.push_back({.rank = leader,
                        .host = std::move(hosts[rank]),
                        .run_s = fixed[rank].run_s,
                        .peak_resident_bytes = fixed[rank].peak_resident_bytes,
                        .status = fixed[rank].status,
                        .distributions = std::move(distributions[rank])});
+  }
   return reports;
 }
 

@@ -55,7 +55,9 @@ double rounded(double value);
 void write_run_report(const std::string& path, const std::vector<std::pair<std::string, ReportSection>>& sections,
                       const std::vector<std::string>& inputs, const JobOutcome& outcome);
 
-/// Collective over world: every rank's report, on every rank, in rank order.
-std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const ReplicaReport& mine);
+/// Collective over world: the reports of all replicas, on every rank; leaders[r] is the world rank whose report is
+/// replica r's.
+std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const std::vector<int>& leaders,
+                                          const ReplicaReport& mine);
 
 }  // namespace tokenmill::jobs

@@ -171,8 +171,10 @@ class FigureFiles {
   std::optional<IterationLog> iterations_;
 };
 
-jobs::JobOptions job_options(const RunOptions& options, rows::IdCensus& census, jobs::MetricsCallback on_metrics) {
-  return {.inputs = options.input,
+jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, rows::IdCensus& census,
+                             jobs::MetricsCallback on_metrics) {
+  return {.leaders = ranks.groups.leaders,
+          .inputs = options.input,
           .output_dir = options.output,
           .restart = options.restart,
           .protected_paths = files_in_use(options),
@@ -211,7 +213,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   FigureFiles figures(options, replica->max_model_len, world);
   ProgressView view;
   rows::IdCensus census;
-  jobs::Job job(job_options(options, census, figures.on_metrics()), session,
+  jobs::Job job(job_options(options, ranks, census, figures.on_metrics()), session,
                 [&](const jobs::JobProgress& progress) { view.show(progress); });
   view.finish();
   log::info("rows {} in {} file{} | seed {}, date {} | output {}", format_count(job.num_rows()), options.input.size(),

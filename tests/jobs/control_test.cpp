@@ -20,54 +20,72 @@ parallel::FatalPolicy policy() {
           .print = [](const Error& e) { std::fprintf(stderr, "%s\n", e.what()); }};
 }
 
+std::vector<int> every_rank(int num_ranks) {
+  std::vector<int> ranks(static_cast<size_t>(num_ranks));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 Coordinator all_rows(int64_t num_rows, int num_replicas) {
   return Coordinator(RowPlan(num_rows), RowSet(num_rows), num_replicas, {.max_chunk_rows = 16, .busy_rows = 1000});
 }
 
-TEST_CASE("all ranks pull until nothing is left: every row once, nobody without work") {
-  parallel::MpiSession session(policy());
+/// Leaders pull and work, each rank at its own speed; the others wait for the end.
+void check_pulls(parallel::MpiSession& session, const std::vector<int>& leaders, int64_t rows) {
+  CAPTURE(leaders.size());
+  CAPTURE(rows);
   const parallel::Comm& world = session.world();
-  for (const int64_t rows : {0, 1, 3, 1000}) {
-    std::string mine;
-    int64_t finished = 0;
-    std::vector<ReplicaStatus> last;
-    {
-      ControlOptions options{.status_s = 0.01, .progress_s = 0.02};
-      options.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double) { last = statuses; };
-      Control control(session, options, all_rows(rows, world.size()));
-      while (const auto runs = control.pull()) {
-        for (const RowRun& run : *runs) {
-          for (int64_t row = run.rows.begin; row < run.rows.end; ++row) mine += std::to_string(row) + " ";
-          finished += run.rows.size();
-        }
-        std::this_thread::sleep_for(std::chrono::microseconds(200 * (world.rank() + 1)));
-        control.publish({.rows_finished = finished, .rows_failed = world.rank()});
+  std::string mine;
+  int64_t finished = 0;
+  std::vector<ReplicaStatus> last;
+  {
+    ControlOptions options{.status_s = 0.01, .progress_s = 0.02};
+    options.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double) { last = statuses; };
+    Control control(session, leaders, options, all_rows(rows, static_cast<int>(leaders.size())));
+    const bool leads = std::find(leaders.begin(), leaders.end(), world.rank()) != leaders.end();
+    while (const auto runs = leads ? control.pull() : std::nullopt) {
+      for (const RowRun& run : *runs) {
+        for (int64_t row = run.rows.begin; row < run.rows.end; ++row) mine += std::to_string(row) + " ";
+        finished += run.rows.size();
       }
-      control.finish();
+      std::this_thread::sleep_for(std::chrono::microseconds(200 * (world.rank() + 1)));
+      control.publish({.rows_finished = finished, .rows_failed = world.rank()});
     }
-    std::vector<int64_t> seen;
-    for (const std::string& text : parallel::gather_bytes(world, mine))
-      for (size_t at = 0; at < text.size(); at = text.find(' ', at) + 1) seen.push_back(std::stoll(text.substr(at)));
-    std::sort(seen.begin(), seen.end());
-    std::vector<int64_t> expected(static_cast<size_t>(rows));
-    std::iota(expected.begin(), expected.end(), 0);
-    CHECK(seen == expected);
-    if (rows == 1000) CHECK(finished > 0);
-    if (world.rank() == 0) {  // the last call knows everyone's final status
-      REQUIRE(static_cast<int>(last.size()) == world.size());
-      int64_t sum = 0;
-      for (const ReplicaStatus& status : last) sum += status.rows_finished;
-      CHECK(sum == rows);
-      if (finished > 0) CHECK(last[0].rows_failed == 0);
-      if (rows == 1000)
-        for (int rank = 0; rank < world.size(); ++rank) CHECK(last[static_cast<size_t>(rank)].rows_failed == rank);
-    }
+    control.finish();
+  }
+  std::vector<int64_t> seen;
+  for (const std::string& text : parallel::gather_bytes(world, mine))
+    for (size_t at = 0; at < text.size(); at = text.find(' ', at) + 1) seen.push_back(std::stoll(text.substr(at)));
+  std::sort(seen.begin(), seen.end());
+  std::vector<int64_t> expected(static_cast<size_t>(rows));
+  std::iota(expected.begin(), expected.end(), 0);
+  CHECK(seen == expected);
+  if (world.rank() != 0) return;
+  REQUIRE(last.size() == leaders.size());  // the last call knows everyone's final status
+  int64_t sum = 0;
+  for (const ReplicaStatus& status : last) sum += status.rows_finished;
+  CHECK(sum == rows);
+  for (size_t replica = 0; rows == 1000 && replica < leaders.size(); ++replica) {  // nobody was without work
+    CHECK(last[replica].rows_finished > 0);
+    CHECK(last[replica].rows_failed == leaders[replica]);
+  }
+}
+
+TEST_CASE("all leaders pull until nothing is left: every row once, nobody without work") {
+  parallel::MpiSession session(policy());
+  const int num_ranks = session.world().size();
+  std::vector<int> every_second;
+  for (int rank = 0; rank < num_ranks; rank += 2) every_second.push_back(rank);
+  for (const int64_t rows : {0, 1, 3, 1000}) {
+    check_pulls(session, every_rank(num_ranks), rows);
+    check_pulls(session, every_second, rows);
+    check_pulls(session, {0}, rows);
   }
 }
 
 TEST_CASE("an idle control thread costs next to nothing") {
   parallel::MpiSession session(policy());
-  Control control(session, {}, all_rows(100, session.world().size()));
+  Control control(session, every_rank(session.world().size()), {}, all_rows(100, session.world().size()));
   REQUIRE(control.pull());
   timespec before{}, after{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);

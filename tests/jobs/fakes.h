@@ -24,9 +24,11 @@ class FakeItem final : public jobs::WorkItem {
   int64_t cost;
 };
 
-/// Answers a record with its row, file, line, length and digest; a record with "bad" in it, or an oversized one, fails.
+/// Answers a record with its row, file, line, length and digest; a record with "bad" in it, or an oversized one, fails;
+/// one with "long" in it takes kLongSteps steps.
 class FakeCodec final : public jobs::RowCodec {
  public:
+  static constexpr int64_t kLongSteps = 400;
   std::unique_ptr<jobs::WorkItem> encode(const jobs::RecordSource& source, std::string_view record) const override {
     if (on_encode) on_encode(source.row);
     const uint64_t digest = jobs::digest(record);
@@ -36,8 +38,9 @@ class FakeCodec final : public jobs::RowCodec {
     result += ",\"line\":" + std::to_string(source.line) + ",\"bytes\":" + std::to_string(record.size()) +
               ",\"oversized\":" + std::to_string(source.oversized_bytes) + ",\"digest\":" + std::to_string(digest) +
               ",\"failed\":" + (failed ? "true}" : "false}");
-    return std::make_unique<FakeItem>(source.row, std::move(result), failed,
-                                      failed ? 0 : 1 + static_cast<int64_t>(digest % 7));
+    const bool is_long = record.find("long") != record.npos;
+    const int64_t cost = failed ? 0 : is_long ? kLongSteps : 1 + static_cast<int64_t>(digest % 7);
+    return std::make_unique<FakeItem>(source.row, std::move(result), failed, cost);
   }
   std::function<void(int64_t)> on_encode;  ///< runs on the feed's thread
 };
@@ -51,7 +54,7 @@ class FakeGenerator final : public jobs::Generator {
     max_seen = std::max(max_seen, static_cast<int64_t>(running_.size()));
   }
   bool step() override {
-    if (on_step) on_step(stats_.steps);
+    if (on_step) on_step(stats_.steps, !running_.empty());
     if (running_.empty()) return false;
     if (step_s_ > 0) std::this_thread::sleep_for(std::chrono::duration<double>(step_s_));
     ++stats_.steps;
@@ -71,7 +74,11 @@ class FakeGenerator final : public jobs::Generator {
     return stats;
   }
   const Distributions& distributions() const override { return distributions_; }
-  std::function<void(int64_t)> on_step;  ///< before each step, with the number of steps done
+  void finish() override {
+    if (on_finish) on_finish();
+  }
+  std::function<void(int64_t, bool)> on_step;  ///< before each step: steps done, and whether there is work for this one
+  std::function<void()> on_finish;
   int64_t max_seen = 0;                  ///< most rows held at a time
 
  private:

@@ -28,21 +28,22 @@ std::string rows(int count) {
 }
 
 /// The other ranks have work for longer than the test allows: only the failure can end them.
-void check_ends(int ranks, int failing_rank, const Planted& planted) {
+void check_ends(int ranks, int failing_rank, const Planted& planted, int replica_ranks = 1) {
   CAPTURE(ranks);
   CAPTURE(failing_rank);
   CAPTURE(planted.place);
   const test::TempDir dir;
   const std::string command = (ranks == 0 ? std::string() : TM_MPIEXEC " -n " + std::to_string(ranks) + " ") +
-                              TM_JOB_PROGRAM " " + dir / "out" + " --step-s 0.05 --fail " +
-                              std::to_string(failing_rank) + ":" + planted.place + " " +
-                              dir.write("in.jsonl", rows(8000));
+                              TM_JOB_PROGRAM " " + dir / "out" + " --step-s 0.05 --replica-ranks " +
+                              std::to_string(replica_ranks) + " --fail " + std::to_string(failing_rank) + ":" +
+                              planted.place + " " + dir.write("in.jsonl", rows(8000));
   const auto result = test::run_process(command);
   INFO(result.output);
   CHECK(result.exit_code == planted.exit_code);
   CHECK(result.count("error[") == 1);
   std::string message = planted.message;
-  if (std::string(planted.place) == "write") message = "journal/parts/0000" + std::to_string(failing_rank) + ".jsonl";
+  if (std::string(planted.place) == "write")
+    message = "journal/parts/0000" + std::to_string(failing_rank / replica_ranks) + ".jsonl";
   CHECK(result.count(message) == 1);
   if (ranks > 1)
     CHECK(result.count("rank " + std::to_string(failing_rank) + " of " + std::to_string(ranks) + " on ") == 1);
@@ -61,15 +62,29 @@ TEST_CASE("a failure without a launcher is one message and its exit code") {
   for (const Planted& planted : kPlanted) check_ends(0, 0, planted);
 }
 
-TEST_CASE("a killed rank ends the job") {
-  const test::TempDir dir;
-  const auto result = test::run_process(
-      std::string(TM_MPIEXEC
-                  " -n 4 sh -c 'if [ \"$OMPI_COMM_WORLD_RANK\" = 2 ]; then (sleep 2; kill -9 $$) & fi; exec ") +
-      TM_JOB_PROGRAM " " + dir / "out" + " --step-s 0.05 " + dir.write("in.jsonl", rows(8000)) + "'");
-  INFO(result.output);
-  CHECK(result.exit_code == 137);
-  CHECK(result.elapsed_s < 20);
+TEST_CASE("a failure of a leader or of a follower ends two replicas of two ranks") {
+  for (const Planted& planted : kPlanted) {
+    check_ends(4, 2, planted, 2);
+    const bool has_followers = std::string(planted.place) != "encode" && std::string(planted.place) != "write";
+    if (has_followers) check_ends(4, 3, planted, 2);
+  }
+  check_ends(4, 1, kPlanted[1], 2);
+  check_ends(3, 2, kPlanted[1], 3);
+}
+
+TEST_CASE("a killed rank ends the job, a leader as a follower") {
+  for (const int replica_ranks : {1, 2}) {
+    for (const char* killed : {"2", "3"}) {
+      const test::TempDir dir;
+      const auto result = test::run_process(
+          std::string(TM_MPIEXEC " -n 4 sh -c 'if [ \"$OMPI_COMM_WORLD_RANK\" = ") + killed +
+          " ]; then (sleep 1; kill -9 $$) & fi; exec " + TM_JOB_PROGRAM " " + dir / "out" + " --step-s 0.05 " +
+          "--replica-ranks " + std::to_string(replica_ranks) + " " + dir.write("in.jsonl", rows(8000)) + "'");
+      INFO(result.output);
+      CHECK(result.exit_code == 137);
+      CHECK(result.elapsed_s < 20);
+    }
+  }
 }
 
 }  // namespace

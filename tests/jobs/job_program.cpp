@@ -1,11 +1,14 @@
 // A whole job with the fake codec and generator; job_test.cpp and memory_test.cpp run it under mpiexec and alone.
-//   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--metrics-s S] [--elsewhere DIR] [--protect PATH] INPUT...
+//   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--metrics-s S] [--elsewhere DIR]
+//               [--protect PATH] [--replica-ranks N] [--max-chunk-rows N] INPUT...
 // PLACE: load (agreed), step, encode, write, foreign, thread.  --elsewhere: the last rank changes to DIR first.
+// --replica-ranks: ranks of a replica; its leader tells the others of every step, and they count them.
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -14,6 +17,8 @@
 #include "io/file.h"
 #include "jobs/job.h"
 #include "kernels/core/error.h"
+#include "parallel/groups.h"
+#include "parallel/host_channel.h"
 
 using namespace tokenmill;
 
@@ -26,6 +31,7 @@ struct Options {
   double step_s = 0;
   int64_t running = 8;
   double metrics_s = 0;  // 0: none
+  int replica_ranks = 1;
 };
 
 Options parse(int argc, char** argv) {
@@ -47,6 +53,10 @@ Options parse(int argc, char** argv) {
       options.metrics_s = std::atof(argv[++i]);
     else if (word == "--elsewhere")
       options.elsewhere = argv[++i];
+    else if (word == "--replica-ranks")
+      options.replica_ranks = std::atoi(argv[++i]);
+    else if (word == "--max-chunk-rows")
+      options.job.max_chunk_rows = std::atoll(argv[++i]);
     else if (word == "--protect")
       options.job.protected_paths.push_back(argv[++i]);
     else if (word == "--fail") {
@@ -60,23 +70,56 @@ Options parse(int argc, char** argv) {
   return options;
 }
 
-void arm(const std::string& place, test::FakeCodec& codec, test::FakeGenerator& generator) {
+/// What goes wrong in a step loop, a leader's or a follower's.
+void fail_in_step(const std::string& place, int64_t steps) {
+  if (place == "step" && steps == 3) throw Error(ErrorKind::kDevice, "planted in the step loop");
+  if (place == "foreign" && steps == 3) throw std::runtime_error("planted, not ours");
+  if (place == "thread" && steps == 3) std::thread([] { throw Error(ErrorKind::kIo, "planted in a thread"); }).join();
+}
+
+void arm(const std::string& place, test::FakeCodec& codec) {
   if (place == "encode")
     codec.on_encode = [](int64_t) { throw Error(ErrorKind::kInput, "planted in the feed thread"); };
-  generator.on_step = [=](int64_t steps) {
-    if (place == "step" && steps == 3) throw Error(ErrorKind::kDevice, "planted in the step loop");
-    if (place == "foreign" && steps == 3) throw std::runtime_error("planted, not ours");
-    if (place == "thread" && steps == 3) std::thread([] { throw Error(ErrorKind::kIo, "planted in a thread"); }).join();
-  };
 }
+
+/// A replica's steps, from its leader to the other ranks.
+class StepChannel {
+ public:
+  explicit StepChannel(const parallel::Comm& replica) : channel_(replica) {}
+  void step() { tell(kStep); }
+  void stop() {
+    tell(kStop);
+    if (!channel_.flush(10)) throw Error(ErrorKind::kMpi, "the last step was not taken");
+  }
+  /// A follower's loop: returns the number of steps.
+  int64_t follow(const std::function<void(int64_t)>& on_step) {
+    for (int64_t steps = 0;; ++steps) {
+      if (channel_.receive(0, 1e6, "a step").type == kStop) return steps;
+      on_step(steps);
+    }
+  }
+
+ private:
+  enum { kStep, kStop };
+  void tell(int type) {
+    for (int rank = 1; rank < channel_.size(); ++rank) channel_.send(rank, type, {});
+  }
+  parallel::HostChannel channel_;
+};
 
 int run(const Options& options, parallel::MpiSession& session) {
   const parallel::Comm& world = session.world();
   if (!options.elsewhere.empty() && world.rank() == world.size() - 1 && chdir(options.elsewhere.c_str()) != 0)
     return 99;
   const bool fails = world.rank() == options.fail_rank;
+  const std::string place = fails ? options.fail_place : "";
+  const parallel::Grid grid =
+      parallel::agree_on(world, [&] { return parallel::resolve_grid({.pp = options.replica_ranks}, world.size()); });
+  const parallel::Groups groups = parallel::make_groups(world, parallel::gather_topology(world), grid);
+  StepChannel steps(groups.replica);
   jobs::JobProgress last;
   jobs::JobOptions job_options = options.job;
+  job_options.leaders = groups.leaders;
   int64_t calls = 0;
   jobs::JobMetrics seen;
   if (options.metrics_s > 0) {
@@ -93,17 +136,22 @@ int run(const Options& options, parallel::MpiSession& session) {
                   static_cast<long>(progress.rows_total));
   });
   parallel::agree_on(world, [&] {
-    if (fails && options.fail_place == "load") throw Error(ErrorKind::kIo, "planted while loading");
+    if (place == "load") throw Error(ErrorKind::kIo, "planted while loading");
   });
   test::FakeCodec codec;
   test::FakeGenerator generator(options.running, options.step_s);
-  if (fails && options.fail_place == "write") {  // the part file cannot be created: its name is taken
-    const std::string part = jobs::OutputDir(options.job.output_dir).part_path(world.rank());
-    io::File::create_new(part).close();
-  } else if (fails) {
-    arm(options.fail_place, codec, generator);
-  }
-  const jobs::JobOutcome outcome = job.run(codec, generator);
+  if (place == "write")  // the part file cannot be created: its name is taken
+    io::File::create_new(jobs::OutputDir(options.job.output_dir).part_path(groups.place.dp_rank)).close();
+  arm(place, codec);
+  generator.on_step = [&](int64_t done, bool has_work) {
+    fail_in_step(place, done);
+    if (has_work) steps.step();
+  };
+  generator.on_finish = [&] { steps.stop(); };
+  int64_t followed = 0;
+  const jobs::JobOutcome outcome = groups.replica.rank() == 0 ? job.run(codec, generator) : job.follow([&] {
+    followed = steps.follow([&](int64_t done) { fail_in_step(place, done); });
+  });
   job.write_report({{"configuration", {{"running", options.running}}}}, outcome);
   if (options.metrics_s > 0 && world.rank() == 0) {
     const jobs::JobMetrics end = outcome.metrics();
@@ -113,14 +161,21 @@ int run(const Options& options, parallel::MpiSession& session) {
                 seen.distributions.generation_tokens.count() > 0 ? "some" : "none",
                 static_cast<long>(end.distributions.generation_tokens.sum()), static_cast<long>(end.rows_done));
   }
+  const std::vector<int64_t> all_followed = parallel::gather_values(world, followed);
   if (world.rank() != 0) return 0;
+  for (int rank = 0; rank < world.size(); ++rank) {
+    if (all_followed[static_cast<size_t>(rank)] > 0)
+      std::printf("follower %d steps %ld\n", rank, static_cast<long>(all_followed[static_cast<size_t>(rank)]));
+  }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   std::printf("rows %ld failed %ld replicas %zu last_phase %d peak_kib %ld\n", static_cast<long>(outcome.rows),
               static_cast<long>(outcome.failed), outcome.replicas.size(), static_cast<int>(last.phase),
               usage.ru_maxrss);
   for (const jobs::ReplicaReport& replica : outcome.replicas)
-    std::printf("replica %d rows %ld\n", replica.rank, static_cast<long>(replica.status.rows_finished));
+    std::printf("replica %d rows %ld\nleader %d steps %ld\n", replica.rank,
+                static_cast<long>(replica.status.rows_finished), replica.rank,
+                static_cast<long>(replica.status.stats.steps));
   return 0;
 }
 

@@ -3,9 +3,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 
+#include "fakes.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "support/process.h"
@@ -67,6 +69,65 @@ TEST_CASE("output bytes are the same with 1, 2 and 4 ranks, and every row occurs
     CHECK(fs::exists(directory + "/run.yaml"));
     CHECK_FALSE(fs::exists(directory + "/journal/scratch"));
   }
+}
+
+/// "NAME RANK steps N" of a run's output; -1: not there.
+int64_t steps_of(const test::ProcessResult& result, const std::string& name, int rank) {
+  const std::string before = name + " " + std::to_string(rank) + " steps ";
+  const size_t at = result.output.find(before);
+  return at == std::string::npos ? -1 : std::stoll(result.output.substr(at + before.size()));
+}
+
+TEST_CASE("replicas of several ranks: leaders do the rows, the others every step of their leader") {
+  const test::TempDir dir;
+  const std::string in = dir.write("in.jsonl", input(600, "a"));
+  REQUIRE(run(0, dir / "alone" + " " + in).exit_code == 0);
+  for (const int replicas : {1, 2}) {
+    const std::string directory = dir / ("out" + std::to_string(replicas));
+    const auto result =
+        run(4, directory + " --running 3 --step-s 0.0005 --replica-ranks " + std::to_string(4 / replicas) + " " + in);
+    INFO(result.output);
+    REQUIRE(result.exit_code == 0);
+    CHECK(result.count("rows 600 failed 60 replicas " + std::to_string(replicas)) == 1);
+    CHECK(output(directory) == output(dir / "alone"));
+    for (int rank = 0; rank < 4; ++rank) {
+      const int leader = replicas == 1 ? 0 : rank / 2 * 2;
+      CHECK(steps_of(result, "leader", leader) > 0);
+      CHECK(steps_of(result, "follower", rank) == (rank == leader ? -1 : steps_of(result, "leader", leader)));
+      // One part a replica, none for the others.
+      CHECK(fs::exists(directory + "/journal/parts/0000" + std::to_string(rank) + ".jsonl") == (rank < replicas));
+    }
+  }
+}
+
+TEST_CASE("a replica without rows, and one that is done long before the other, let their ranks go") {
+  const test::TempDir dir;
+  const auto empty = run(4, dir / "empty --replica-ranks 2 " + dir.write("empty.jsonl", ""));
+  INFO(empty.output);
+  CHECK(empty.exit_code == 0);
+  CHECK(empty.count("rows 0 failed 0 replicas 2") == 1);
+  const auto one = run(4, dir / "one --replica-ranks 2 " + dir.write("one.jsonl", input(1, "a")));
+  INFO(one.output);
+  CHECK(one.exit_code == 0);
+  CHECK(one.count(" rows 0\n") == 1);
+  CHECK(one.count(" rows 1\n") == 1);
+  const auto uneven = run(4, dir / "uneven --step-s 0.002 --running 3 --max-chunk-rows 1 --replica-ranks 2 " +
+                                 dir.write("uneven.jsonl", "{\"long\":1}\n" + input(40, "a")));
+  INFO(uneven.output);
+  CHECK(uneven.exit_code == 0);
+  for (const int leader : {0, 2}) CHECK(steps_of(uneven, "leader", leader) == steps_of(uneven, "follower", leader + 1));
+  const int64_t first = steps_of(uneven, "leader", 0), second = steps_of(uneven, "leader", 2);
+  CHECK(std::max(first, second) >= test::FakeCodec::kLongSteps);
+  CHECK(std::min(first, second) < test::FakeCodec::kLongSteps / 2);
+}
+
+TEST_CASE("ranks that are no multiple of a replica are refused") {
+  const test::TempDir dir;
+  const auto result = run(3, dir / "out --replica-ranks 2 " + dir.write("in.jsonl", input(5, "a")));
+  INFO(result.output);
+  CHECK(result.exit_code == 2);
+  CHECK(result.count("error[") == 1);
+  CHECK_FALSE(fs::exists(dir / "out"));
 }
 
 TEST_CASE("what is counted reaches rank 0 while the job runs, and all of it at the end") {
