@@ -31,14 +31,7 @@ Activations carve(const ModelConfig& c, DType dtype, int64_t tokens, int64_t row
   a.row_hidden = carver.take(dtype, {rows, c.hidden_size});
   a.row_attention = carver.take(dtype, {rows, q});
   a.row_normed = carver.take(dtype, {rows, c.hidden_size});
-  const int64_t num_tiles = (c.vocab_size + kVocabTile - 1) / kVocabTile;
-  a.tiles.logits = carver.take(DType::kF32, {rows, c.vocab_size});
-  a.tiles.max = carver.take(DType::kF32, {rows, num_tiles});
-  a.tiles.sum_exp = carver.take(DType::kF32, {rows, num_tiles});
-  a.tiles.adjusted_max = carver.take(DType::kF32, {rows, num_tiles});
-  a.tiles.argmax = carver.take(DType::kI32, {rows, num_tiles});
-  a.tiles.sum_exp_t = carver.take(DType::kF32, {rows, num_tiles});
-  a.tiles.non_finite = carver.take(DType::kI32, {rows, num_tiles});
+  a.head = carve_head(c, rows, carver);
   return a;
 }
 
@@ -50,22 +43,17 @@ Activations cut(const Activations& a, int64_t num_tokens, int64_t num_rows) {
        {&out.hidden, &out.normed, &out.qkv, &out.attention, &out.gate_up, &out.gated, &out.block_out, &out.cos_sin}) {
     *v = v->slice_rows(0, num_tokens);
   }
-  for (TensorView* v :
-       {&out.row_hidden, &out.row_attention, &out.row_normed, &out.tiles.logits, &out.tiles.max, &out.tiles.sum_exp,
-        &out.tiles.adjusted_max, &out.tiles.argmax, &out.tiles.sum_exp_t, &out.tiles.non_finite}) {
-    *v = v->slice_rows(0, num_rows);
-  }
+  for (TensorView* v : {&out.row_hidden, &out.row_attention, &out.row_normed}) *v = v->slice_rows(0, num_rows);
   return out;
 }
 
 Decoder::Decoder(const ModelConfig& config, int64_t max_model_len, WeightBuilder& builder)
-    : config_(config), rope_(rope_frequencies(config.rope, max_model_len)), layers_(config.num_layers) {
-  const std::string table = "model.embed_tokens.weight";
-  builder.embedding(embedding_, whole_tensor(table, config.vocab_size), config.hidden_size);
+    : config_(config),
+      rope_(rope_frequencies(config.rope, max_model_len)),
+      vocabulary_(config, whole_model(config), builder),
+      layers_(config.num_layers) {
   for (int64_t i = 0; i < config.num_layers; ++i) register_layer(layers_[i], i, builder);
   builder.vector(final_norm_, {whole_tensor("model.norm.weight", config.hidden_size)});
-  builder.linear(head_, {whole_tensor(config.tie_embeddings ? table : "lm_head.weight", config.vocab_size)},
-                 config.hidden_size);
 }
 
 void Decoder::register_layer(Layer& layer, int64_t index, WeightBuilder& builder) {
@@ -184,7 +172,7 @@ void Decoder::forward(Ops& ops, const StepTensors& step, const SamplingTables& t
   const auto eps = static_cast<float>(config_.rms_norm_eps);
   const int64_t num_rows = step.rows.tokens.num_elements();
   const Activations a = cut(all, step.token_ids.num_elements(), num_rows);
-  ops.embed(a.hidden, *embedding_, step.token_ids, tables.last_token);
+  vocabulary_.embed(ops, a.hidden, step.token_ids, tables.last_token);
   ops.rope_angles(a.cos_sin, step.positions, inv_freq_, rope_.multiplier);
   ops.rms_norm(a.normed, a.hidden, layers_.front().input_norm, eps);
   for (size_t i = 0; i + 1 < layers_.size(); ++i) {
@@ -198,18 +186,12 @@ void Decoder::forward(Ops& ops, const StepTensors& step, const SamplingTables& t
   attend(ops, step, layers_.back(), a);
   score(ops, step, tables, all, out.scored);
   if (num_rows == 0) return;
-  logits(ops, tables, step.rows.tokens, step.rows, a);
-  ops.pick(out.picked, a.tiles, config_.vocab_size, step, tables);
-  if (!step.sampled.num_top.defined()) return;
-  LogprobRows reported = step.sampled;
-  reported.token_ids = out.picked.token_ids;
-  ops.token_logprobs(out.sampled, a.tiles, config_.vocab_size, reported, tables);
+  vocabulary_.choose(ops, row_outputs(ops, step.rows.tokens, a), step, tables, a.head, out);
 }
 
 /// After the last layer's attention only the rows that are sampled or scored matter: the rest of that layer, and the
-/// head, for the tokens row_tokens. a: cut to as many rows.
-void Decoder::logits(Ops& ops, const SamplingTables& tables, TensorView row_tokens, const LogitsRows& rows,
-                     const Activations& a) const {
+/// final norm, for the tokens row_tokens. a: cut to as many rows.
+TensorView Decoder::row_outputs(Ops& ops, TensorView row_tokens, const Activations& a) const {
   const auto eps = static_cast<float>(config_.rms_norm_eps);
   const Layer& last = layers_.back();
   const TensorView row_out = a.block_out.slice_rows(0, row_tokens.num_elements());
@@ -219,22 +201,21 @@ void Decoder::logits(Ops& ops, const SamplingTables& tables, TensorView row_toke
   ops.add_rms_norm(a.row_normed, a.row_hidden, row_out, last.post_attention_norm, eps);
   mlp(ops, last, row_out, a.row_normed, a);
   ops.add_rms_norm(a.row_normed, a.row_hidden, row_out, final_norm_, eps);
-  ops.lm_head_tiles(a.tiles, a.row_normed, *head_, 0, config_.vocab_size, rows, tables);
+  return a.row_normed;
 }
 
 void Decoder::score(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& all,
                     const LogprobResult& out) const {
   const int64_t num_scored = step.scored_tokens.num_elements(), num_tokens = step.token_ids.num_elements();
-  for (int64_t begin = 0; begin < num_scored; begin += all.tiles.logits.rows()) {
-    const int64_t count = std::min(all.tiles.logits.rows(), num_scored - begin);
+  for (int64_t begin = 0; begin < num_scored; begin += all.row_normed.rows()) {
+    const int64_t count = std::min(all.row_normed.rows(), num_scored - begin);
     const auto part = [&](const TensorView& view) { return view.slice_rows(begin, count); };
     const Activations a = cut(all, num_tokens, count);
-    logits(ops, tables, part(step.scored_tokens), {}, a);
-    ops.token_logprobs({part(out.logprobs), part(out.ranks), part(out.status), part(out.top_ids),
-                        part(out.top_logprobs), part(out.top_ranks)},
-                       a.tiles, config_.vocab_size,
-                       {part(step.scored.token_ids), part(step.scored.num_top), part(step.scored.listed_slots)},
-                       tables);
+    vocabulary_.score(ops, row_outputs(ops, part(step.scored_tokens), a),
+                      {part(step.scored.token_ids), part(step.scored.num_top), part(step.scored.listed_slots)}, tables,
+                      a.head,
+                      {part(out.logprobs), part(out.ranks), part(out.status), part(out.top_ids), part(out.top_logprobs),
+                       part(out.top_ranks)});
   }
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine/models/config.h"
+#include "engine/models/vocabulary_shard.h"
 #include "engine/models/weights.h"
 #include "kernels/ops.h"
 
@@ -20,14 +21,7 @@ struct Activations {
   TensorView block_out;                              ///< [T, hidden_size]
   TensorView cos_sin;                                ///< [T, rotary_dim] f32
   TensorView row_hidden, row_attention, row_normed;  ///< [R, ...]: the rows that go on to the head
-  HeadTiles tiles;
-};
-
-/// What the head leaves behind: R sampled rows, N scored ones.
-struct HeadOutput {
-  PickResult picked;
-  LogprobResult sampled;  ///< used when step.sampled.num_top is defined
-  LogprobResult scored;
+  HeadActivations head;
 };
 
 /// Views of `activations` cut to T tokens and R rows.
@@ -57,7 +51,7 @@ class Decoder {
   /// What ops.workspace_bytes() needs to know for steps of at most max_tokens and max_rows.
   WorkspaceRequest workspace(DType dtype, int64_t block_size, int64_t max_tokens, int64_t max_rows) const;
 
-  /// One forward pass: out is filled, and a.tiles holds the R sampled rows (R may be 0) afterwards. a: uncut, as
+  /// One forward pass: out is filled, and a.head.tiles holds the R sampled rows (R may be 0) afterwards. a: uncut, as
   /// make_activations gave it. Scored rows pass through the head in turns of at most a's rows, so that their logits are
   /// never in memory together. Call ops.plan(step) first.
   void forward(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a,
@@ -74,18 +68,16 @@ class Decoder {
   };
   void register_layer(Layer& layer, int64_t index, WeightBuilder& builder);
   void attend(Ops& ops, const StepTensors& step, const Layer& layer, const Activations& a) const;
-  void logits(Ops& ops, const SamplingTables& tables, TensorView row_tokens, const LogitsRows& rows,
-              const Activations& a) const;
+  TensorView row_outputs(Ops& ops, TensorView row_tokens, const Activations& a) const;
   void score(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a,
              const LogprobResult& out) const;
   void mlp(Ops& ops, const Layer& layer, TensorView out, TensorView normed, const Activations& a) const;
 
   ModelConfig config_;
   RopeFrequencies rope_;
-  std::unique_ptr<Embedding> embedding_;
+  VocabularyShard vocabulary_;
   std::vector<Layer> layers_;
   TensorView final_norm_;
-  std::unique_ptr<Linear> head_;
   Buffer rope_storage_;
   TensorView inv_freq_;
 };

@@ -52,7 +52,7 @@ std::vector<std::vector<float>> ModelHarness::step(const std::vector<int32_t>& i
   std::vector<std::vector<float>> out;
   for (size_t r = 0; r < wanted.size(); ++r) {
     out.emplace_back(config().vocab_size);
-    ops_.stream().copy(out.back().data(), a.tiles.logits.row<float>(r), config().vocab_size * 4);
+    ops_.stream().copy(out.back().data(), a.head.tiles.logits.row<float>(r), config().vocab_size * 4);
   }
   ops_.stream().synchronize();
   return out;
