@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/models/loader.h"
 #include "kernels/core/clock.h"
 #include "kernels/core/error.h"
 #include "kernels/core/log.h"
@@ -140,7 +141,7 @@ std::unique_ptr<Replica> build_replica(const RunOptions& options, const RankShar
   lap("open");
   replica->weights = replica->ops->memory().allocate(builder.num_bytes());
   const std::span<std::byte> storage(static_cast<std::byte*>(replica->weights.data()), replica->weights.num_bytes());
-  const int64_t bytes_read = load_weights(builder.place(storage));
+  const int64_t bytes_read = load_weights(builder.place(storage)).bytes_read;
   log::debug("read {} of weights", format_bytes(bytes_read));
   lap("load");
   replica->runner = std::make_unique<ModelRunner>(*replica->ops, *replica->model, replica->dtype, limits);

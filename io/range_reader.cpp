@@ -1,24 +1,17 @@
 #include "io/range_reader.h"
 
 #include <algorithm>
-#include <cstring>
-#include <vector>
 
 #include "kernels/core/check.h"
 
 namespace tokenmill::io {
 namespace {
 
-/// Where the next range continues the same sequence of reads.
-bool joins(const ByteRange& range, const ByteRange& next, int64_t max_gap_bytes) {
-  return next.file_index == range.file_index && next.offset - (range.offset + range.length) <= max_gap_bytes;
-}
-
-void check_ranges(std::span<const std::string> files, std::span<const ByteRange> ranges) {
+void check_ranges(std::span<const ByteRange> ranges) {
   for (size_t i = 0; i < ranges.size(); ++i) {
     const ByteRange& range = ranges[i];
-    TM_ASSERT(range.file_index >= 0 && static_cast<size_t>(range.file_index) < files.size());
-    TM_ASSERT(range.offset >= 0 && range.length >= 0 && range.unit_bytes > 0 && range.length % range.unit_bytes == 0);
+    TM_ASSERT(range.file_index >= 0 && range.offset >= 0 && range.length >= 0 && range.unit_bytes > 0 &&
+              range.length % range.unit_bytes == 0);
     if (i == 0 || ranges[i - 1].file_index < range.file_index) continue;
     TM_ASSERT(
         ranges[i - 1].file_index == range.file_index && ranges[i - 1].offset + ranges[i - 1].length <= range.offset,
@@ -26,85 +19,73 @@ void check_ranges(std::span<const std::string> files, std::span<const ByteRange>
   }
 }
 
-/// One run of joined ranges: reads [start of the first, end of the last) chunk by chunk.
-class RunReader {
+/// Appends ranges to a plan's last chunk while they fit it.
+class Planner {
  public:
-  RunReader(const File& file, std::span<const ByteRange> ranges, const RangeSink& sink,
-            const RangeReaderOptions& options)
-      : file_(file), ranges_(ranges), sink_(sink), options_(options) {}
+  explicit Planner(const ReadPlanOptions& options) : options_(options) {}
 
-  /// Delivers ranges [first, last); buffer is reused from run to run and grows to the largest unit.
-  void read(size_t first, size_t last, std::vector<std::byte>& buffer) {
-    const int64_t end = ranges_[last - 1].offset + ranges_[last - 1].length;
-    int64_t buffer_start = ranges_[first].offset;  // file offset of buffer[0]
-    int64_t held = 0;
-    size_t current = first;
-    delivered_ = 0;
-    while (current < last) {
-      const int64_t want = std::min(options_.chunk_bytes, end - buffer_start - held);
-      if (static_cast<int64_t>(buffer.size()) < held + want) buffer.resize(static_cast<size_t>(held + want));
-      const std::span<std::byte> target =
-          std::span(buffer).subspan(static_cast<size_t>(held), static_cast<size_t>(want));
-      file_.read_exactly_at(buffer_start + held, target);
-      held += want;
-      const int64_t next = buffer_start + held;
-      if (options_.read_ahead && next < end) file_.will_need(next, std::min(options_.chunk_bytes, end - next));
-
-      current = deliver(current, last, std::span(buffer).first(static_cast<size_t>(held)), buffer_start);
-      // What is left is less than one unit of the current range, or a gap before it.
-      const int64_t keep_from =
-          current < last ? std::min(ranges_[current].offset + delivered_, buffer_start + held) : buffer_start + held;
-      held -= keep_from - buffer_start;
-      std::memmove(buffer.data(), buffer.data() + (keep_from - buffer_start), static_cast<size_t>(held));
-      buffer_start = keep_from;
+  void add(size_t index, const ByteRange& range) {
+    for (int64_t done = 0; done < range.length;) {
+      if (!continues(range, done))
+        plan_.chunks.push_back({range.file_index, range.offset + done, 0, plan_.pieces.size(), 0});
+      ReadChunk& chunk = plan_.chunks.back();
+      const int64_t start = range.offset + done - chunk.offset;  // a new chunk takes one unit, however large
+      const int64_t room = std::max(options_.chunk_bytes - start, range.unit_bytes);
+      const int64_t length = std::min(range.length - done, room / range.unit_bytes * range.unit_bytes);
+      plan_.pieces.push_back({index, done, length, start});
+      ++chunk.num_pieces;
+      chunk.length = start + length;
+      done += length;
     }
+  }
+
+  ReadPlan finish() {
+    for (const ReadChunk& chunk : plan_.chunks) {
+      plan_.largest_chunk_bytes = std::max(plan_.largest_chunk_bytes, chunk.length);
+      plan_.total_bytes += chunk.length;
+    }
+    return std::move(plan_);
   }
 
  private:
-  /// Hands over every whole unit in the buffer; returns the first range that is not complete.
-  size_t deliver(size_t current, size_t last, std::span<const std::byte> bytes, int64_t bytes_start) {
-    const int64_t bytes_end = bytes_start + static_cast<int64_t>(bytes.size());
-    for (; current < last; ++current, delivered_ = 0) {
-      const ByteRange& range = ranges_[current];
-      const int64_t from = range.offset + delivered_;
-      int64_t size = std::min(range.length - delivered_, bytes_end - from);
-      if (size > 0) {
-        size -= size % range.unit_bytes;
-        if (size > 0)
-          sink_(current, delivered_, bytes.subspan(static_cast<size_t>(from - bytes_start), static_cast<size_t>(size)));
-        delivered_ += size;
-      }
-      if (delivered_ < range.length) return current;
-    }
-    return current;
+  /// Whether the last chunk can hold at least one unit of range from `done` on.
+  bool continues(const ByteRange& range, int64_t done) const {
+    if (plan_.chunks.empty()) return false;
+    const ReadChunk& last = plan_.chunks.back();
+    const int64_t from = range.offset + done, gap = from - (last.offset + last.length);
+    return last.file_index == range.file_index && gap <= options_.max_gap_bytes &&
+           from + range.unit_bytes - last.offset <= options_.chunk_bytes;
   }
 
-  const File& file_;
-  std::span<const ByteRange> ranges_;
-  const RangeSink& sink_;
-  const RangeReaderOptions& options_;
-  int64_t delivered_ = 0;  // bytes of the current range
+  const ReadPlanOptions& options_;
+  ReadPlan plan_;
 };
 
 }  // namespace
 
-void read_ranges(std::span<const std::string> files, std::span<const ByteRange> ranges, const RangeSink& sink,
-                 const RangeReaderOptions& options) {
+ReadPlan plan_reads(std::span<const ByteRange> ranges, const ReadPlanOptions& options) {
   TM_ASSERT(options.chunk_bytes > 0 && options.max_gap_bytes >= 0);
-  check_ranges(files, ranges);
-  std::vector<std::byte> buffer;
-  File file;
-  int32_t open_index = -1;
-  for (size_t first = 0; first < ranges.size();) {
-    size_t last = first + 1;
-    while (last < ranges.size() && joins(ranges[last - 1], ranges[last], options.max_gap_bytes)) ++last;
-    if (ranges[first].file_index != open_index) {
-      open_index = ranges[first].file_index;
-      file = File::open_read(files[static_cast<size_t>(open_index)]);
-    }
-    RunReader(file, ranges, sink, options).read(first, last, buffer);
-    first = last;
+  check_ranges(ranges);
+  Planner planner(options);
+  for (size_t i = 0; i < ranges.size(); ++i) planner.add(i, ranges[i]);
+  return planner.finish();
+}
+
+void ChunkReader::read(size_t chunk_index, std::span<std::byte> out) {
+  const ReadChunk& chunk = plan_.chunks.at(chunk_index);
+  TM_ASSERT(static_cast<int64_t>(out.size()) == chunk.length);
+  if (chunk.file_index != open_index_) {
+    open_index_ = -1;
+    file_ = File::open_read(files_[static_cast<size_t>(chunk.file_index)]);
+    open_index_ = chunk.file_index;
   }
+  file_.read_exactly_at(chunk.offset, out);
+}
+
+void ChunkReader::will_need(size_t chunk_index) const {
+  if (chunk_index >= plan_.chunks.size()) return;
+  const ReadChunk& chunk = plan_.chunks[chunk_index];
+  if (chunk.file_index == open_index_) file_.will_need(chunk.offset, chunk.length);
 }
 
 }  // namespace tokenmill::io

@@ -161,7 +161,12 @@ WeightPlan WeightBuilder::place(std::span<std::byte> storage) {
         sink = vector_sinks_.back().get();
         break;
     }
-    for (size_t i = 0; i < item.sources.size(); ++i) plan.entries.push_back({item.sources[i], sink, static_cast<int>(i)});
+    for (size_t i = 0; i < item.sources.size(); ++i) {
+      const LinearPart& p = item.spec.parts[i];
+      const int64_t row_bytes = weight_row_bytes(p.format, p.source_cols);
+      plan.entries.push_back(
+          {item.sources[i], sink, static_cast<int>(i), p.row_begin * row_bytes, p.row_end * row_bytes});
+    }
   }
   return plan;
 }

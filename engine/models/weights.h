@@ -43,12 +43,14 @@ class WeightCatalog {
   std::string where_;
 };
 
-/// What the loader executes: every (tensor, sink, part), in no particular order. A tensor may feed several sinks.
+/// What the loader executes (loader.h): every (tensor, sink, part), in no particular order. A tensor may feed several
+/// sinks.
 struct WeightPlan {
   struct Entry {
     const WeightSource* source;
     WeightSink* sink;
     int part;
+    int64_t begin = 0, end = source->num_bytes;  ///< the bytes of the tensor that the sink needs, in its granularity
   };
   std::vector<Entry> entries;
 };
@@ -104,9 +106,5 @@ class WeightBuilder {
   std::set<const WeightSource*> counted_;
   int64_t num_bytes_ = 0, num_parameters_ = 0;
 };
-
-/// Streams the plan: each file is read once in ascending offsets by large sequential reads; every sink is finished.
-/// Throws Error(kIo) naming file and tensor. Returns the bytes read.
-int64_t load_weights(const WeightPlan& plan);
 
 }  // namespace tokenmill

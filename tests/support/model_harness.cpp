@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "engine/models/loader.h"
+
 namespace tokenmill::test {
 
 ModelHarness::ModelHarness(Ops& ops, const std::string& path, DType dtype, int64_t max_model_len, int64_t max_tokens)

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 #include "engine/model_runner.h"
 #include "engine/models/checkpoint.h"
+#include "engine/models/loader.h"
 #include "io/json.h"
 
 namespace tokenmill::test {

@@ -2,37 +2,16 @@
 
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <string>
 #include <vector>
 
+#include "engine/models/loader.h"
 #include "io/file.h"
 #include "kernels/core/error.h"
 #include "tests/support/temp_dir.h"
 
 namespace tokenmill {
 namespace {
-
-/// A sink that only remembers what it was given.
-class RecordingSink : public WeightSink {
- public:
-  explicit RecordingSink(int64_t granularity) : granularity_(granularity) {}
-  void write(int part, int64_t offset, std::span<const std::byte> bytes) override {
-    CHECK_FALSE(finished);
-    CHECK(offset % granularity_ == 0);
-    CHECK(bytes.size() % granularity_ == 0);
-    auto& got = parts[part];
-    CHECK(offset == static_cast<int64_t>(got.size()));  // ascending, nothing left out
-    got.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  }
-  int64_t granularity(int) const override { return granularity_; }
-  void finish() override { finished = true; }
-  std::map<int, std::string> parts;
-  bool finished = false;
-
- private:
-  int64_t granularity_;
-};
 
 WeightSource source(const std::string& name, const std::string& file, std::vector<int64_t> shape, int64_t offset) {
   WeightSource s;
@@ -43,32 +22,6 @@ WeightSource source(const std::string& name, const std::string& file, std::vecto
   s.num_bytes = 4;
   for (const int64_t n : s.shape) s.num_bytes *= n;
   return s;
-}
-
-TEST_CASE("every tensor reaches every sink whole, in order, and each sink is finished") {
-  const test::TempDir dir;
-  const std::string file = dir.path() + "/w.bin";
-  std::string bytes(40, '\0');
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i);
-  io::write_file_atomically(file, bytes);
-  const WeightSource first = source("a", file, {2, 2}, 0), second = source("b", file, {6}, 16);
-  RecordingSink shared(8), both(4);
-  const int64_t read = load_weights({{{&second, &both, 1}, {&first, &shared, 0}, {&first, &both, 0}}});
-  CHECK(read == 40);
-  CHECK(shared.finished);
-  CHECK(both.finished);
-  CHECK(shared.parts[0] == bytes.substr(0, 16));
-  CHECK(both.parts[0] == bytes.substr(0, 16));
-  CHECK(both.parts[1] == bytes.substr(16));
-}
-
-TEST_CASE("a file that ends before its tensors is an error that names it") {
-  const test::TempDir dir;
-  const std::string file = dir.path() + "/short.bin";
-  io::write_file_atomically(file, "1234");
-  const WeightSource cut = source("a", file, {2, 2}, 0);
-  RecordingSink sink(4);
-  CHECK_THROWS_WITH_AS(load_weights({{{&cut, &sink, 0}}}), doctest::Contains("short.bin"), Error);
 }
 
 TEST_CASE("the builder refuses tensors that are missing, misshapen or of a type it cannot hold") {
