@@ -20,6 +20,22 @@ int64_t num_bytes(TensorView view) { return view.num_elements() * dtype_size(vie
 
 }  // namespace
 
+const char* to_string(TransferKind kind) {
+  switch (kind) {
+    case TransferKind::kExchange:
+      return "exchange";
+    case TransferKind::kAllGather:
+      return "all_gather";
+    case TransferKind::kBroadcast:
+      return "broadcast";
+    case TransferKind::kSend:
+      return "send";
+    case TransferKind::kRecv:
+      return "recv";
+  }
+  return "";
+}
+
 Communicator::Transfer Communicator::started(TransferKind kind, int64_t sent_bytes, int64_t received_bytes) {
   TransferCount& total = count(kind);
   ++total.calls;

@@ -9,13 +9,21 @@ namespace tokenmill::parallel {
 
 enum class TransferKind : uint8_t { kExchange, kAllGather, kBroadcast, kSend, kRecv };
 constexpr int kNumTransferKinds = 5;
+/// "exchange", "all_gather", "broadcast", "send", "recv".
+const char* to_string(TransferKind kind);
 
-/// Of all transfers of one kind that a rank has taken part in.
+/// Of all transfers of one kind that a rank has taken part in. Calls and bytes are counted when the call is made (work
+/// that is recorded counts once, its replays do not), seconds when the stream gets to it.
 struct TransferCount {
   int64_t calls = 0;
   int64_t sent_bytes = 0, received_bytes = 0;  ///< to and from other ranks, as the operation defines them
-  double exposed_s = 0;                        ///< the stream's work waited for the transfer
-  double hidden_s = 0;                         ///< the transfer ran beside other work of the stream
+  /// The stream stood still for the transfer: inside its start (copying out) and its wait (copying in, and until the
+  /// last peer came).
+  double exposed_s = 0;
+  /// What other work of the stream saved: the seconds that the transfer would take alone, by the costs measured at
+  /// start-up, less the exposed ones; not below 0 and not above the time between start and wait. 0 where no costs are
+  /// known.
+  double hidden_s = 0;
 };
 using TransferCounts = std::array<TransferCount, kNumTransferKinds>;
 
@@ -49,7 +57,7 @@ class Communicator {
   Transfer recv(TensorView view, int from);
   void wait(Transfer transfer);
 
-  /// By TransferKind. Times are those of transfers that have been waited for.
+  /// By TransferKind.
   const TransferCounts& counts() const { return counts_; }
 
  protected:
@@ -63,7 +71,7 @@ class Communicator {
   virtual void do_broadcast(Transfer transfer, TensorView view, int root) = 0;
   virtual void do_send(Transfer transfer, TensorView view, int to) = 0;
   virtual void do_recv(Transfer transfer, TensorView view, int from) = 0;
-  /// Adds to the times of its kind.
+  /// Adds to the seconds of its kind.
   virtual void do_wait(Transfer transfer) = 0;
 
   TransferCounts counts_;

@@ -1,5 +1,6 @@
 #include "parallel/mpi.h"
 
+#include <immintrin.h>
 #include <sched.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -161,13 +162,24 @@ std::vector<std::string> gather_bytes(const Comm& comm, const std::string& bytes
   return parts;
 }
 
+BackOff BackOff::quick() {
+  BackOff back_off(0.5e-3);
+  back_off.spins_ = 20;
+  back_off.yields_ = 10000;
+  return back_off;
+}
+
 void BackOff::pause() {
-  constexpr int kYields = 20;
-  if (pauses_++ < kYields) {
+  const int pauses = pauses_++;
+  if (pauses < spins_) {
+    _mm_pause();
+    return;
+  }
+  if (pauses < spins_ + yields_) {
     sched_yield();
     return;
   }
-  const double growing_s = 50e-6 * std::pow(1.5, std::min(pauses_ - kYields, 30));
+  const double growing_s = 50e-6 * std::pow(1.5, std::min(pauses - spins_ - yields_, 30));
   std::this_thread::sleep_for(std::chrono::duration<double>(std::min(growing_s, max_sleep_s_)));
 }
 

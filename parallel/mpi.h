@@ -109,11 +109,17 @@ std::vector<T> gather_values(const Comm& comm, const T& value) {
 class BackOff {
  public:
   explicit BackOff(double max_sleep_s = 1e-3) : max_sleep_s_(max_sleep_s) {}
+  /// For peers that answer within microseconds when they run: spins a few of them (a yield costs about one), then
+  /// yields for milliseconds before the first sleep.
+  static BackOff quick();
   void pause();
   void reset() { pauses_ = 0; }
+  /// Whether it has begun to sleep: the answer is late, so there is time to look why.
+  bool sleeps() const { return pauses_ > spins_ + yields_; }
 
  private:
   double max_sleep_s_;
+  int spins_ = 0, yields_ = 20;
   int pauses_ = 0;
 };
 /// MPI_Wait for long waits: tests with a BackOff instead of spinning.

@@ -2,39 +2,20 @@
 
 #include <doctest/doctest.h>
 
-#include <cstring>
 #include <vector>
 
 #include "kernels/core/error.h"
+#include "support/immediate_stream.h"
 
 namespace tokenmill::parallel {
 namespace {
-
-/// Runs everything at once.
-class ImmediateStream final : public Stream {
- public:
-  void enqueue(std::function<void()> function) override { function(); }
-  void copy(void* destination, const void* source, int64_t num_bytes) override {
-    std::memcpy(destination, source, static_cast<size_t>(num_bytes));
-  }
-  Event record() override { return ++events_; }
-  void wait(Event) override {}
-  bool done(Event) override { return true; }
-  void synchronize() override {}
-  void begin_capture() override { FAIL("not captured here"); }
-  std::unique_ptr<Recording> end_capture() override { return nullptr; }
-  void replay(Recording&) override {}
-
- private:
-  Event events_ = 0;
-};
 
 TensorView view(std::vector<float>& data, std::initializer_list<int64_t> shape) {
   return TensorView(data.data(), DType::kF32, shape);
 }
 
 TEST_CASE("a group of one rank hands its own parts back") {
-  ImmediateStream stream;
+  test::ImmediateStream stream;
   SelfCommunicator self(stream);
   CHECK(self.size() == 1);
   std::vector<float> in{1, 2, 3, 4, 5, 6}, out(6);
@@ -50,7 +31,7 @@ TEST_CASE("a group of one rank hands its own parts back") {
 }
 
 TEST_CASE("transfers are counted and waited for by number") {
-  ImmediateStream stream;
+  test::ImmediateStream stream;
   SelfCommunicator self(stream);
   std::vector<float> in(6), out(6);
   const auto first = self.exchange(view(out, {1, 6}), view(in, {1, 6}));
@@ -65,7 +46,7 @@ TEST_CASE("transfers are counted and waited for by number") {
 }
 
 TEST_CASE("mismatched views and missing peers are named") {
-  ImmediateStream stream;
+  test::ImmediateStream stream;
   SelfCommunicator self(stream);
   std::vector<float> a(8), b(8);
   CHECK_THROWS_WITH_AS(self.exchange(view(a, {2, 4}), view(b, {2, 4})),

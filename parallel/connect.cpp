@@ -1,0 +1,55 @@
+#include "parallel/connect.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "kernels/core/log.h"
+#include "parallel/host_communicator.h"
+#include "parallel/measure_route.h"
+#include "parallel/mpi_transport.h"
+#include "parallel/self_communicator.h"
+#include "parallel/shm_transport.h"
+
+namespace tokenmill::parallel {
+namespace {
+
+bool on_one_node(const Comm& group) {
+  const std::vector<int> sizes = gather_values(group, group.split_shared().size());
+  return std::all_of(sizes.begin(), sizes.end(), [&](int size) { return size == group.size(); });
+}
+
+/// Nothing (on all ranks) when the memory cannot be had and need not.
+std::unique_ptr<HostTransport> shared_memory(const Comm& group, Route route) {
+  if (!on_one_node(group)) {
+    if (route == Route::kShm)
+      throw AgreedError(ErrorKind::kConfig, "shared memory between {} ranks that are not all on one node",
+                        group.size());
+    return nullptr;
+  }
+  try {
+    return std::make_unique<ShmTransport>(group);
+  } catch (const AgreedError& e) {
+    if (route == Route::kShm) throw AgreedError(ErrorKind::kConfig, std::string(e.what()));
+    if (group.rank() == 0) log::warning("{}; the ranks of this node use MPI messages instead", e.what());
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+Connection connect(const Comm& group, Stream& stream, HostProgress& progress, Route route) {
+  if (group.size() == 1) return {.communicator = std::make_unique<SelfCommunicator>(stream), .costs = {}};
+  std::vector<std::unique_ptr<HostTransport>> transports;
+  GroupCosts costs{.size = group.size(), .routes = {}};
+  const auto add = [&](std::unique_ptr<HostTransport> transport, const char* name) {
+    if (transport == nullptr) return;
+    costs.routes.push_back(measure_route(group, *transport, name));
+    transports.push_back(std::move(transport));
+  };
+  if (route != Route::kMpi) add(shared_memory(group, route), "shm");
+  if (route != Route::kShm) add(std::make_unique<MpiTransport>(group), "mpi");
+  return {.communicator = std::make_unique<HostCommunicator>(group, stream, progress, std::move(transports), costs),
+          .costs = costs};
+}
+
+}  // namespace tokenmill::parallel

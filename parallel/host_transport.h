@@ -1,0 +1,90 @@
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "parallel/communicator.h"
+
+namespace tokenmill::parallel {
+
+/// One rank's part in a transfer between the ranks of a group, in host memory.
+struct Move {
+  TransferKind kind = TransferKind::kSend;
+  std::byte* received = nullptr;  ///< exchange, all_gather: rank r's part comes to received + r * part_bytes
+  const std::byte* sent =
+      nullptr;             ///< exchange: rank r's part leaves from sent + r * part_bytes; else all get the same
+  int64_t part_bytes = 0;  ///< between two ranks; more than 0
+  int peer = -1;           ///< broadcast: the root; send: the receiver; recv: the sender
+
+  bool sends_to(int rank, int here) const {
+    switch (kind) {
+      case TransferKind::kExchange:
+      case TransferKind::kAllGather:
+        return rank != here;
+      case TransferKind::kBroadcast:
+        return peer == here && rank != here;
+      case TransferKind::kSend:
+        return rank == peer;
+      case TransferKind::kRecv:
+        return false;
+    }
+    return false;
+  }
+  bool receives_from(int rank, int here) const {
+    switch (kind) {
+      case TransferKind::kExchange:
+      case TransferKind::kAllGather:
+        return rank != here;
+      case TransferKind::kBroadcast:
+        return peer == rank && rank != here;
+      case TransferKind::kSend:
+        return false;
+      case TransferKind::kRecv:
+        return rank == peer;
+    }
+    return false;
+  }
+  const std::byte* sent_to(int rank) const { return kind == TransferKind::kExchange ? sent + rank * part_bytes : sent; }
+  std::byte* received_from(int rank) const {
+    return kind == TransferKind::kExchange || kind == TransferKind::kAllGather ? received + rank * part_bytes
+                                                                               : received;
+  }
+};
+
+/// A way for host bytes from rank to rank of one group. Nothing blocks: progress() does what can be done now. One
+/// thread uses a transport; the ranks start equal moves in the same order (send and recv: each pair of ranks).
+class HostTransport {
+ public:
+  using Transfer = Communicator::Transfer;
+  virtual ~HostTransport() = default;
+  /// Moves to and from the other ranks only: this rank's part for itself is the caller's. Transfer is a name not in use
+  /// here.
+  virtual void start(Transfer transfer, const Move& move) = 0;
+  /// Whether anything moved. Throws Error when a peer's part does not match.
+  virtual bool progress() = 0;
+  /// Whether progress() has brought the move to its end: sent bytes may be written, received ones read. True once; its
+  /// name is free then.
+  virtual bool finished(Transfer transfer) = 0;
+};
+
+/// All transports of one rank's thread. Whoever waits for one transfer moves all of them: a peer may wait for another
+/// one first, maybe in another group.
+class HostProgress {
+ public:
+  HostProgress() = default;
+  HostProgress(const HostProgress&) = delete;
+  HostProgress& operator=(const HostProgress&) = delete;
+  /// transport is removed before it dies.
+  void add(HostTransport& transport) { transports_.push_back(&transport); }
+  void remove(HostTransport& transport) { std::erase(transports_, &transport); }
+  bool progress() {
+    bool moved = false;
+    for (HostTransport* transport : transports_) moved = transport->progress() || moved;
+    return moved;
+  }
+
+ private:
+  std::vector<HostTransport*> transports_;
+};
+
+}  // namespace tokenmill::parallel

@@ -1,0 +1,32 @@
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "parallel/mpi.h"
+
+namespace tokenmill::parallel {
+
+/// Which process each rank of a group is, to notice one that has died while others wait for it: without `srun -K1`
+/// nobody else would end the job. Sees processes of this node and process namespace only; for others MPI's word counts.
+class PeerWatch {
+ public:
+  /// Collective over group.
+  explicit PeerWatch(const Comm& group);
+  /// Throws Error(kMpi) naming the first peer whose process is gone. A few system calls: for waits that already take
+  /// long.
+  void check(const std::string& waiting_for) const;
+
+ private:
+  struct Process {
+    char host[64] = "";
+    int64_t pid = 0;
+    uint64_t start_ticks = 0;    ///< since boot: tells a process from a later one with its number
+    uint64_t pid_namespace = 0;  ///< inode
+    int world_rank = 0;
+  };
+  static Process self();
+  std::vector<Process> peers_;  // on this node, without this rank
+};
+
+}  // namespace tokenmill::parallel
