@@ -61,7 +61,7 @@ MemoryRequest memory_request(const RunOptions& options, const RankShare& share, 
   const int64_t tokens = limits.max_num_batched_tokens, rows = limits.max_logits_rows;
   r.activation_bytes = model.activation_bytes(replica.dtype, tokens, rows) +
                        replica.ops->workspace_bytes(model.workspace(replica.dtype, options.block_size, tokens, rows)) +
-                       ModelRunner::staging_bytes(limits, replica.ops->device().kind);
+                       ModelRunner::staging_bytes(limits, model, replica.dtype, replica.ops->device().kind);
   r.kv_groups = limits.kv_groups;
   for (const KvSpec& spec : r.kv_groups) r.kv_block_bytes.push_back(replica.ops->kv_block_bytes(spec));
   r.kv_cache_bytes = options.kv_cache_memory_bytes;
@@ -131,7 +131,7 @@ std::unique_ptr<Replica> build_replica(const RunOptions& options, const RankShar
   replica->dtype = choose_dtype(options, *replica->checkpoint, *replica->ops, replica->dtype_note);
   replica->max_model_len = choose_max_model_len(options, config);
   WeightBuilder builder(*replica->ops, replica->checkpoint->weights(), replica->dtype);
-  replica->model = std::make_unique<Decoder>(config, replica->max_model_len, builder);
+  replica->model = std::make_unique<Decoder>(config, whole_model(config), replica->max_model_len, builder);
   replica->num_parameters = builder.num_parameters();
   warn_of_unused_tensors(builder, config);
   RunnerLimits limits = runner_limits(options, *replica);

@@ -1,32 +1,64 @@
 #include "engine/model_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/block_tables.h"
+#include "engine/carver.h"
+#include "parallel/self_communicator.h"
 
 namespace tokenmill {
+namespace {
 
-ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits)
+/// Of the hidden states that steps in flight have on their way to the next stage.
+int64_t hand_over_bytes(const RunnerLimits& limits, const Decoder& model, DType dtype) {
+  if (model.shard().is_last_stage()) return 0;
+  const int64_t count = limits.max_num_batched_tokens * model.config().hidden_size;
+  return limits.max_steps_in_flight * carved_bytes(count * dtype_size(dtype));
+}
+
+/// Puts ids at positions [position, position + ids.size()) of a sequence.
+void place_tokens(SlotState& slot, int64_t position, const std::vector<int32_t>& ids) {
+  const auto end = static_cast<size_t>(position) + ids.size();
+  if (slot.token_ids.size() < end) slot.token_ids.resize(end);
+  std::copy(ids.begin(), ids.end(), slot.token_ids.begin() + position);
+}
+
+}  // namespace
+
+ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits,
+                         const ReplicaGroups& groups)
     : ops_(ops),
       model_(model),
       limits_(limits),
+      alone_(std::make_unique<parallel::SelfCommunicator>(ops.stream())),
+      pp_(groups.pp != nullptr ? *groups.pp : *alone_),
       kv_(ops, limits.kv_groups, limits.num_blocks),
       activation_storage_(
           ops.memory().allocate(model.activation_bytes(dtype, limits.max_num_batched_tokens, limits.max_logits_rows))),
+      hand_over_storage_(ops.memory().allocate(hand_over_bytes(limits, model, dtype))),
       activations_(
           model.make_activations(dtype, limits.max_num_batched_tokens, limits.max_logits_rows, activation_storage_)),
-      input_(ops, limits),
       tables_(ops, limits.max_num_seqs, limits.vocab_size),
-      slots_(limits.max_num_seqs),
-      output_(ops, limits) {
-  TM_ASSERT(limits.max_steps_in_flight == 1, "{} steps in flight; this runner's staging holds one",
-            limits.max_steps_in_flight);
-  model_.bind(ops, kv_.pools());
+      slots_(limits.max_num_seqs) {
+  TM_ASSERT(pp_.size() == limits.num_stages && pp_.size() == model.shard().grid.pp_size &&
+                pp_.rank() == model.shard().pp_rank,
+            "stage {} of {} runs a part for stage {} of {}, limits say {} stages", pp_.rank(), pp_.size(),
+            model.shard().pp_rank, model.shard().grid.pp_size, limits.num_stages);
+  Carver carver(hand_over_storage_.data(), ops.device().kind == DeviceKind::kCpu);
+  for (int i = 0; i < limits.max_steps_in_flight; ++i) {
+    Staging& staging = staging_.emplace_back(Staging{StepInput(ops, limits), StepOutput(ops, limits), {}});
+    if (!model.shard().is_last_stage())
+      staging.hand_over = carver.take(dtype, {limits.max_num_batched_tokens, model.config().hidden_size});
+  }
+  model_.bind(ops, kv_.pools(), groups.tp != nullptr ? *groups.tp : *alone_);
 }
 
-int64_t ModelRunner::staging_bytes(const RunnerLimits& limits, DeviceKind device) {
-  const int64_t both_sides = StepInput::device_bytes(limits) + StepOutput::device_bytes(limits);
-  const int64_t on_device = SlotTables::device_bytes(limits.max_num_seqs, limits.vocab_size) + both_sides;
+int64_t ModelRunner::staging_bytes(const RunnerLimits& limits, const Decoder& model, DType dtype, DeviceKind device) {
+  const int64_t both_sides =
+      limits.max_steps_in_flight * (StepInput::device_bytes(limits) + StepOutput::device_bytes(limits));
+  const int64_t on_device = SlotTables::device_bytes(limits.max_num_seqs, limits.vocab_size) + both_sides +
+                            hand_over_bytes(limits, model, dtype);
   if (device != DeviceKind::kCpu) return on_device;
   return on_device + SlotTables::host_bytes(limits.max_num_seqs) + both_sides;
 }
@@ -57,6 +89,7 @@ void ModelRunner::apply(const StepPlan& plan) {
   for (const auto* released : {&plan.finished, &plan.preempted}) {
     for (const int32_t slot : *released) slots_.at(slot) = {.occupant = slots_[slot].occupant};
   }
+  for (const SampledTokens& tokens : plan.sampled) place_tokens(slots_.at(tokens.slot), tokens.position, tokens.token_ids);
   for (size_t g = 0; g < plan.fresh_blocks.size(); ++g) {
     ops_.zero_blocks(kv_.pool(static_cast<int>(g)), plan.fresh_blocks[g]);
   }
@@ -89,20 +122,33 @@ void ModelRunner::refresh_counts(const StepPlan& plan) {
   }
 }
 
-void ModelRunner::run(const StepPlan& plan) {
+void ModelRunner::run(const StepPlan& plan, Staging& staging) {
   const StepOutputShape shape = StepInput::output_shape(plan, slots_);
-  refresh_counts(plan);
-  const StepTensors step = input_.stage(plan, slots_);
+  const ModelShard& shard = model_.shard();
+  if (shard.is_last_stage()) refresh_counts(plan);
+  const StepTensors step = staging.input.stage(plan, slots_);
   ops_.plan(step);
-  model_.forward(ops_, step, tables_.tables(), activations_, output_.device(shape));
-  output_.fetch(shape);
+  const TensorView hidden = activations_.hidden.slice_rows(0, plan.num_tokens());
+  if (!shard.is_first_stage()) pp_.wait(pp_.recv(hidden, shard.pp_rank - 1));
+  model_.forward(ops_, step, tables_.tables(), activations_, staging.output.device(shape));
+  if (shard.is_last_stage()) {
+    staging.output.fetch(shape);
+  } else {
+    hand_over(hidden, staging);
+  }
+}
+
+void ModelRunner::hand_over(TensorView hidden, Staging& staging) {
+  const TensorView sent = staging.hand_over.slice_rows(0, hidden.rows());
+  ops_.stream().copy(sent.data(), hidden.data(), hidden.num_elements() * dtype_size(hidden.dtype()));
+  staging.sent = pp_.send(sent, model_.shard().pp_rank + 1);
 }
 
 Ticket ModelRunner::launch(const StepPlan& plan) {
   TM_ASSERT(static_cast<int>(in_flight_.size()) < limits_.max_steps_in_flight);
   const OpTimes before = ops_.op_times();
   apply(plan);
-  if (!plan.dummy && !plan.scheduled.empty()) run(plan);
+  if (!plan.dummy && !plan.scheduled.empty()) run(plan, staging_of(next_ticket_));
   InFlight flight{next_ticket_++,         plan.step_id, {}, StepInput::output_shape(plan, slots_),
                   ops_.stream().record(), before};
   for (const ScheduledSlot& s : plan.scheduled) {
@@ -122,11 +168,7 @@ Ticket ModelRunner::launch(const StepPlan& plan) {
 void ModelRunner::keep(const Wanted& wanted, const std::vector<SampledToken>& tokens) {
   SlotState& slot = slots_.at(wanted.slot);
   if (!slot.used || slot.occupant != wanted.occupant) return;
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    const auto position = static_cast<size_t>(wanted.positions[i]);
-    if (slot.token_ids.size() <= position) slot.token_ids.resize(position + 1);
-    slot.token_ids[position] = tokens[i].token_id;
-  }
+  for (size_t i = 0; i < tokens.size(); ++i) place_tokens(slot, wanted.positions[i], {tokens[i].token_id});
 }
 
 StepResult ModelRunner::collect(Ticket ticket) {
@@ -135,18 +177,21 @@ StepResult ModelRunner::collect(Ticket ticket) {
   in_flight_.pop_front();
   ops_.stream().wait(flight.event);
   StepResult result{flight.step_id, {}, {}};
+  result.op_times = ops_.op_times() - flight.op_times_before;
+  Staging& staging = staging_of(ticket);
+  if (staging.sent != 0) pp_.wait(std::exchange(staging.sent, 0));
+  if (!model_.shard().is_last_stage()) return result;
   int64_t row = 0, scored_row = 0;
   for (const Wanted& wanted : flight.wanted) {
     StepResult::Slot& filled = result.slots.emplace_back(StepResult::Slot{wanted.slot, {}});
     for (size_t i = 0; i < wanted.positions.size(); ++i) {
-      filled.tokens.push_back(output_.sampled(flight.shape, row++, wanted.num_logprobs));
+      filled.tokens.push_back(staging.output.sampled(flight.shape, row++, wanted.num_logprobs));
     }
     for (const int32_t id : wanted.scored_ids) {
-      filled.scored.push_back(output_.scored(flight.shape, scored_row++, id, wanted.num_prompt_logprobs));
+      filled.scored.push_back(staging.output.scored(flight.shape, scored_row++, id, wanted.num_prompt_logprobs));
     }
     keep(wanted, filled.tokens);
   }
-  result.op_times = ops_.op_times() - flight.op_times_before;
   return result;
 }
 

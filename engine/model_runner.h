@@ -10,20 +10,27 @@
 #include "engine/step_input.h"
 #include "engine/step_output.h"
 #include "kernels/ops.h"
+#include "parallel/communicator.h"
 
 namespace tokenmill {
+
+/// How a rank moves tensors to and from the others of its replica. A group of one rank may be null.
+struct ReplicaGroups {
+  parallel::Communicator* tp = nullptr;  ///< the ranks of its pipeline stage
+  parallel::Communicator* pp = nullptr;  ///< the ranks with its tp_rank; rank = stage
+};
 
 /// Runs one rank's share of a replica's steps on its device: applies the plan's deltas to its slots, stages the input,
 /// runs the model and the sampler, stages the output. Leader and followers have one each. One thread calls it.
 class ModelRunner : public Runner {
  public:
   /// model is loaded and unbound; limits.kv_groups must be model.kv_specs(). Takes KV and activation memory from
-  /// ops.memory(); everything outlives the runner.
-  ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits);
+  /// ops.memory(); everything outlives the runner. The stream of the groups is that of ops.
+  ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits, const ReplicaGroups& groups = {});
 
-  /// Memory on the device for what steps bring in and out and for the tables of slots; num_blocks is not looked at. On
-  /// a CPU the host sides of it, too.
-  static int64_t staging_bytes(const RunnerLimits& limits, DeviceKind device);
+  /// Memory on the device for what steps bring in and out, from stage to stage too, and for the tables of slots;
+  /// num_blocks is not looked at. On a CPU the host sides of it, too.
+  static int64_t staging_bytes(const RunnerLimits& limits, const Decoder& model, DType dtype, DeviceKind device);
 
   const RunnerLimits& limits() const override { return limits_; }
   Ticket launch(const StepPlan& plan) override;
@@ -38,6 +45,13 @@ class ModelRunner : public Runner {
     std::vector<int32_t> scored_ids;  ///< prompt tokens whose scores come
     int32_t num_logprobs, num_prompt_logprobs;
   };
+  /// What a step in flight keeps until it has been collected.
+  struct Staging {
+    StepInput input;
+    StepOutput output;
+    TensorView hand_over;                        ///< [max tokens, hidden_size] on its way to the next stage
+    parallel::Communicator::Transfer sent = 0;  ///< not waited for yet; 0: none
+  };
   struct InFlight {
     Ticket ticket;
     uint64_t step_id;
@@ -49,19 +63,22 @@ class ModelRunner : public Runner {
   void apply(const StepPlan& plan);
   void enter(const NewSlot& slot);
   void refresh_counts(const StepPlan& plan);
-  void run(const StepPlan& plan);
+  void run(const StepPlan& plan, Staging& staging);
+  void hand_over(TensorView hidden, Staging& staging);
+  Staging& staging_of(Ticket ticket) { return staging_[ticket % staging_.size()]; }
   void keep(const Wanted& wanted, const std::vector<SampledToken>& tokens);
 
   Ops& ops_;
   Decoder& model_;
   RunnerLimits limits_;
+  std::unique_ptr<parallel::Communicator> alone_;
+  parallel::Communicator& pp_;
   KvCache kv_;
-  Buffer activation_storage_;
+  Buffer activation_storage_, hand_over_storage_;
   Activations activations_;
-  StepInput input_;
   SlotTables tables_;
   std::vector<SlotState> slots_;
-  StepOutput output_;
+  std::vector<Staging> staging_;  // by ticket, limits_.max_steps_in_flight of them
   std::deque<InFlight> in_flight_;
   Ticket next_ticket_ = 1;
 };

@@ -56,7 +56,8 @@ void write_count(Out& out, const std::vector<T>& list) {
 /// Throws Error(kInternal) naming the field and the byte.
 class PlanReader {
  public:
-  explicit PlanReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  /// name: of the message, for errors.
+  explicit PlanReader(std::span<const std::byte> bytes, const char* name = "step plan") : bytes_(bytes), name_(name) {}
 
   template <typename T>
   T value(const char* what) {
@@ -93,12 +94,13 @@ class PlanReader {
   template <typename... Args>
   [[noreturn]] void fail(const char* what, fmt::format_string<Args...> format, Args&&... args) const {
     throw Error(ErrorKind::kInternal,
-                "step plan of {} bytes is damaged: {} at byte {} {}; do all ranks run the same tokenmill?",
+                "{} of {} bytes is damaged: {} at byte {} {}; do all ranks run the same tokenmill?", name_,
                 bytes_.size(), what, at_, fmt::format(format, std::forward<Args>(args)...));
   }
 
  private:
   std::span<const std::byte> bytes_;
+  const char* name_;
   size_t at_ = 0;
 };
 

@@ -1,7 +1,9 @@
-// Format 3, little-endian. Counts are u32, ids i32, positions i64; a list is its count, then its items.
+// Format 4, little-endian. Counts are u32, ids i32, positions i64; a list is its count, then its items.
 //   u8 version | u8 flags (bit 0 dummy, bit 1 stop) | u64 step_id
 //   list{i32 slot, list<i32> first} shrunk
-//   list<i32> finished | list<i32> preempted | list<list<i32>> fresh_blocks
+//   list<i32> finished | list<i32> preempted
+//   list{i32 slot, i64 position, list<i32> token_ids} sampled
+//   list<list<i32>> fresh_blocks
 //   list{i32 group, list{i32 source, i32 destination}} copies
 //   list{i32 slot, list<i32> token_ids, i64 num_prompt_tokens, sampling, list<list<i32>> blocks} new_slots
 //   list{i32 slot, list<list<i32>> blocks} grown
@@ -19,7 +21,7 @@
 namespace tokenmill {
 namespace {
 
-constexpr uint8_t kVersion = 3;
+constexpr uint8_t kVersion = 4;
 constexpr uint8_t kDummyFlag = 1;
 constexpr uint8_t kStopFlag = 2;
 
@@ -41,6 +43,12 @@ void write(Out& out, const StepPlan& plan) {
   }
   out.ids(plan.finished);
   out.ids(plan.preempted);
+  write_count(out, plan.sampled);
+  for (const SampledTokens& tokens : plan.sampled) {
+    out.value(tokens.slot);
+    out.value(tokens.position);
+    out.ids(tokens.token_ids);
+  }
   write(out, plan.fresh_blocks);
   write_count(out, plan.copies);
   for (const GroupCopies& group : plan.copies) {
@@ -155,6 +163,12 @@ StepPlan deserialize_step_plan(std::span<const std::byte> bytes) {
   }
   in.ids("finished", plan.finished);
   in.ids("preempted", plan.preempted);
+  plan.sampled.resize(in.count("sampled", 16));
+  for (SampledTokens& tokens : plan.sampled) {
+    tokens.slot = in.value<int32_t>("sampled.slot");
+    tokens.position = in.value<int64_t>("sampled.position");
+    in.ids("sampled.token_ids", tokens.token_ids);
+  }
   in.id_lists("fresh_blocks", plan.fresh_blocks);
   read_copies(in, plan.copies);
   plan.new_slots.resize(in.count("new_slots", 73));

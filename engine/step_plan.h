@@ -63,9 +63,18 @@ struct GroupCopies {
   bool operator==(const GroupCopies&) const = default;
 };
 
+/// Tokens that a slot's sequence has been given since the last plan, for ranks that did not see them sampled.
+struct SampledTokens {
+  int32_t slot = 0;
+  int64_t position = 0;  ///< of the first
+  std::vector<int32_t> token_ids;
+  bool operator==(const SampledTokens&) const = default;
+};
+
 /// One step of a replica as deltas on stable slots (0 <= slot < max_num_seqs). Made by the leader's scheduler,
 /// broadcast as bytes; followers replay plans and never schedule. Order of effect: shrunk, finished, preempted,
-/// fresh_blocks, copies, new_slots, grown, then the scheduled slots in their order (the flattened batch follows it).
+/// sampled, fresh_blocks, copies, new_slots, grown, then the scheduled slots in their order (the flattened batch
+/// follows it).
 struct StepPlan {
   uint64_t step_id = 0;
   bool dummy = false;  ///< nothing to compute, but step in time with the others
@@ -73,6 +82,8 @@ struct StepPlan {
   std::vector<ShrunkSlot> shrunk;
   std::vector<int32_t> finished;   ///< slots released
   std::vector<int32_t> preempted;  ///< slots released, their sequences come back later as new
+  /// In replicas of several pipeline stages (LeaderRunner fills it): of sequences that are still in their slots.
+  std::vector<SampledTokens> sampled;
   /// Per group: blocks handed out now that have been used before; their stale values must not matter.
   std::vector<std::vector<int32_t>> fresh_blocks;
   std::vector<GroupCopies> copies;

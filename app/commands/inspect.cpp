@@ -90,7 +90,8 @@ int inspect(RunOptions options, std::ostream& out) {
   // What run would refuse before reading weights: tensors that are missing, misshapen or of a type that cannot be loaded.
   const auto ops = make_ops(Device{}, {.num_threads = 1, .cpu_isa = options.cpu_isa});
   WeightBuilder builder(*ops, checkpoint.weights(), DType::kF32);
-  const Decoder decoder(checkpoint.config(), checkpoint.config().max_positions, builder);
+  const ModelConfig& config = checkpoint.config();
+  const Decoder decoder(config, whole_model(config), config.max_positions, builder);
   warn_of_unused_tensors(builder, checkpoint.config());
   fmt::print(out, "{:<22}{:.1f} M in the tensors that the model uses\n", "parameters", static_cast<double>(builder.num_parameters()) / 1e6);
   return 0;

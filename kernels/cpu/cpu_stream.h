@@ -13,7 +13,7 @@
 namespace tokenmill::cpu {
 
 /// What work is timed as.
-enum class OpKind : uint8_t { kGemm, kAttention, kOther };
+enum class OpKind : uint8_t { kGemm, kAttention, kOther, kHost };
 
 class CpuRecording : public Recording {
  public:
@@ -40,7 +40,7 @@ class CpuStream : public Stream {
   /// Of all work run so far.
   const OpTimes& op_times() const { return op_times_; }
   bool capturing() const { return recording_ != nullptr; }
-  void enqueue(std::function<void()> function) override { submit(std::move(function)); }
+  void enqueue(std::function<void()> function) override { submit(std::move(function), OpKind::kHost); }
   void copy(void* destination, const void* source, int64_t num_bytes) override;
   Event record() override { return ++last_event_; }
   void wait(Event event) override;
@@ -62,6 +62,7 @@ class CpuStream : public Stream {
     }
     double& total_s = kind == OpKind::kGemm        ? op_times_.gemm_s
                       : kind == OpKind::kAttention ? op_times_.attention_s
+                       : kind == OpKind::kHost      ? op_times_.host_s
                                                    : op_times_.other_s;
     total_s += clock_.now_s() - start_s;
   }

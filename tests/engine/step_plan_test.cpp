@@ -46,6 +46,8 @@ StepPlan random_plan(Random& random) {
     plan.shrunk.push_back({static_cast<int32_t>(random()), random_ids(random, 2)});
   plan.finished = random_ids(random, 3);
   plan.preempted = random_ids(random, 2);
+  for (size_t i = random() % 3; i > 0; --i)
+    plan.sampled.push_back({static_cast<int32_t>(random()), static_cast<int64_t>(random()), random_ids(random, 2)});
   plan.fresh_blocks = random_lists(random);
   for (size_t i = random() % 3; i > 0; --i) {
     GroupCopies& group = plan.copies.emplace_back();
@@ -85,9 +87,9 @@ TEST_CASE("a plan comes back from its bytes as it was") {
 
 TEST_CASE("the first byte is the format's version and another one is refused by number") {
   std::vector<std::byte> bytes = serialize(StepPlan{});
-  CHECK(bytes.front() == std::byte{3});
-  bytes.front() = std::byte{4};
-  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("version at byte 1 is 4; this program knows 3"),
+  CHECK(bytes.front() == std::byte{4});
+  bytes.front() = std::byte{5};
+  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("version at byte 1 is 5; this program knows 4"),
                        Error);
 }
 

@@ -8,9 +8,9 @@
 namespace tokenmill::test {
 
 ModelHarness::ModelHarness(Ops& ops, const std::string& path, DType dtype, int64_t max_model_len, int64_t max_tokens)
-    : ops_(ops), checkpoint_(std::make_unique<Checkpoint>(path)), slots_(1) {
+    : ops_(ops), alone_(ops.stream()), checkpoint_(std::make_unique<Checkpoint>(path)), slots_(1) {
   builder_ = std::make_unique<WeightBuilder>(ops, checkpoint_->weights(), dtype);
-  decoder_ = std::make_unique<Decoder>(checkpoint_->config(), max_model_len, *builder_);
+  decoder_ = std::make_unique<Decoder>(config(), whole_model(config()), max_model_len, *builder_);
   weights_ = ops.memory().allocate(builder_->num_bytes());
   load_weights(builder_->place({static_cast<std::byte*>(weights_.data()), static_cast<size_t>(weights_.num_bytes())}));
   limits_.kv_groups = decoder_->kv_specs(dtype, 16);
@@ -20,7 +20,7 @@ ModelHarness::ModelHarness(Ops& ops, const std::string& path, DType dtype, int64
   limits_.max_model_len = max_model_len;
   limits_.vocab_size = config().vocab_size;
   kv_ = std::make_unique<KvCache>(ops, limits_.kv_groups, limits_.num_blocks);
-  decoder_->bind(ops, kv_->pools());
+  decoder_->bind(ops, kv_->pools(), alone_);
   input_ = std::make_unique<StepInput>(ops, limits_);
   tables_ = std::make_unique<SlotTables>(ops, 1, limits_.vocab_size);
   output_ = std::make_unique<StepOutput>(ops, limits_);

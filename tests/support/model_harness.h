@@ -10,6 +10,7 @@
 #include "engine/step_input.h"
 #include "engine/step_output.h"
 #include "kernels/ops.h"
+#include "parallel/self_communicator.h"
 
 namespace tokenmill::test {
 
@@ -28,6 +29,7 @@ class ModelHarness {
 
  private:
   Ops& ops_;
+  parallel::SelfCommunicator alone_;
   std::unique_ptr<Checkpoint> checkpoint_;
   std::unique_ptr<WeightBuilder> builder_;
   std::unique_ptr<Decoder> decoder_;

@@ -14,7 +14,8 @@ namespace {
 constexpr double kGapGuard = 5e-4;  // below this top-2 gap two float32 implementations may choose differently
 
 const char* const kModels[] = {"tiny-llama",   "tiny-llama3", "tiny-llama-linear", "tiny-llama-dynamic", "tiny-llama-yarn", "tiny-mistral",
-                               "tiny-qwen2",   "tiny-qwen3",  "tiny-mha",          "tiny-mqa",           "tiny-oddhead"};
+                               "tiny-qwen2",   "tiny-qwen3",  "tiny-mha",          "tiny-mqa",           "tiny-oddhead",
+                               "tiny-spread8", "tiny-spread3", "tiny-vocab259"};
 
 io::JsonValue golden(const std::string& model) {
   return io::parse_json_file(std::string(TM_TEST_DATA) + "/golden/" + model + ".json");

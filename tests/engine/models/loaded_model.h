@@ -18,7 +18,7 @@ struct Loaded {
          int64_t num_blocks = 40)
       : checkpoint(std::string(TM_TEST_DATA) + "/models/" + name),
         builder(ops, checkpoint.weights(), dtype),
-        decoder(checkpoint.config(), 192, builder) {
+        decoder(checkpoint.config(), whole_model(checkpoint.config()), 192, builder) {
     weights = ops.memory().allocate(builder.num_bytes());
     load_weights(builder.place({static_cast<std::byte*>(weights.data()), static_cast<size_t>(weights.num_bytes())}));
     limits.kv_groups = decoder.kv_specs(dtype, 16);

@@ -96,7 +96,7 @@ TEST_CASE("a runner takes the memory that its plan counts, and the rotary freque
   const std::unique_ptr<Ops> ops = make_ops({}, {.num_threads = 1});
   Loaded model(*ops, "tiny-mistral", 5, 48);
   int64_t planned =
-      model.decoder.activation_bytes(DType::kF32, 48, 5) + ModelRunner::staging_bytes(model.limits, DeviceKind::kCpu);
+      model.decoder.activation_bytes(DType::kF32, 48, 5) + ModelRunner::staging_bytes(model.limits, model.decoder, DType::kF32, DeviceKind::kCpu);
   for (size_t g = 0; g < model.limits.kv_groups.size(); ++g) {
     planned += ops->kv_block_bytes(model.limits.kv_groups[g]) * model.limits.num_blocks[g];
   }
