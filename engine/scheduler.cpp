@@ -17,6 +17,7 @@ void clear_lists(std::vector<std::vector<int32_t>>& lists, size_t num_groups) {
 Scheduler::Scheduler(const RunnerLimits& limits, const SchedulerOptions& options)
     : limits_(limits),
       options_(options),
+      micro_batches_(limits, options),
       blocks_(limits.kv_groups, limits.num_blocks, options.enable_prefix_caching),
       admission_(limits, options),
       waiting_({.order = options.waiting_order}) {
@@ -24,9 +25,12 @@ Scheduler::Scheduler(const RunnerLimits& limits, const SchedulerOptions& options
                 limits.max_steps_in_flight > 0,
             "{} slots, {} tokens, {} logits rows per step, {} steps in flight", limits.max_num_seqs,
             limits.max_num_batched_tokens, limits.max_logits_rows, limits.max_steps_in_flight);
-  TM_ASSERT(options.long_prefill_token_threshold >= 0 && options.max_num_partial_prefills >= 0,
-            "at most {} tokens of a prompt, {} prompts in progress", options.long_prefill_token_threshold,
-            options.max_num_partial_prefills);
+  TM_ASSERT(limits.num_stages > 0 && (limits.num_stages == 1 || limits.max_steps_in_flight >= limits.num_stages),
+            "{} stages, {} steps in flight", limits.num_stages, limits.max_steps_in_flight);
+  TM_ASSERT(options.long_prefill_token_threshold >= 0 && options.max_num_partial_prefills >= 0 &&
+                options.min_pipeline_tokens > 0,
+            "at most {} tokens of a prompt, {} prompts in progress, {} tokens in a pipeline's plan",
+            options.long_prefill_token_threshold, options.max_num_partial_prefills, options.min_pipeline_tokens);
   appended_.resize(limits.kv_groups.size());
   in_flight_.resize(static_cast<size_t>(limits.max_steps_in_flight));
   for (int64_t slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(static_cast<int32_t>(slot));
@@ -74,7 +78,8 @@ bool Scheduler::schedule(StepPlan& plan) {
   release_forks();
   begin(plan);
   const int64_t num_preemptions = stats_.num_preemptions;
-  Budget budget{limits_.max_num_batched_tokens, limits_.max_logits_rows, limits_.max_scored_rows};
+  Budget budget = make_budget(choose_decodes());
+  const int64_t prompt_share = budget.prompt_tokens;
   schedule_running(plan, budget, /*decodes=*/true);
   schedule_running(plan, budget, /*decodes=*/false);
   if (stats_.num_preemptions == num_preemptions) admit_waiting(plan, budget);
@@ -88,6 +93,7 @@ bool Scheduler::schedule(StepPlan& plan) {
   plan.finished.swap(finished_slots_);
   plan.preempted.swap(preempted_slots_);
   plan.step_id = next_step_id_++;
+  micro_batches_.launched(prompt_share - budget.prompt_tokens);
   count_blocks();
   return true;
 }
@@ -126,6 +132,7 @@ void Scheduler::schedule_running(StepPlan& plan, Budget& budget, bool decodes) {
     Sequence& sequence = *running_[i];
     const int64_t wanted = sequence.num_schedulable_tokens();
     if (wanted == 0 || (wanted == 1) != decodes || sequence.last_step_ == next_step_id_) continue;
+    if (decodes && micro_batches_.is_pipeline() && sequence.turn_ != next_step_id_) continue;
     int64_t num_tokens = num_tokens_within(sequence, sequence.num_computed_tokens_, budget);
     if (num_tokens > 0) num_tokens = make_room(i, num_tokens);
     if (i == running_.size() || running_[i].get() != &sequence)
@@ -133,6 +140,7 @@ void Scheduler::schedule_running(StepPlan& plan, Budget& budget, bool decodes) {
     if (num_tokens > 0) {
       for (std::vector<int32_t>& list : appended_) list.clear();
       schedule_tokens(sequence, num_tokens, appended_, plan, budget);
+      if (!decodes) budget.prompt_tokens -= num_tokens;
       const bool grew = std::any_of(appended_.begin(), appended_.end(), [](const auto& list) { return !list.empty(); });
       if (grew) plan.grown.push_back({sequence.slot_, appended_});
     }
@@ -156,7 +164,8 @@ int64_t Scheduler::make_room(size_t index, int64_t num_tokens) {
     if (blocks_.will_have_more(sequence.blocks_, start, 1)) return 0;
     const size_t victim = youngest_unscheduled();
     const bool is_decode = num_tokens == 1;
-    if (!is_decode && num_scheduled_ > 0) return 0;
+    const bool others_go_on = num_scheduled_ > 0 || (micro_batches_.is_pipeline() && num_steps_in_flight() > 0);
+    if (!is_decode && others_go_on) return 0;
     preempt(victim);
     if (victim == index) return 0;
   }
@@ -166,22 +175,6 @@ size_t Scheduler::youngest_unscheduled() const {
   size_t index = running_.size() - 1;
   while (running_[index]->last_step_ == next_step_id_) --index;
   return index;
-}
-
-// What the step has room for. Without a logits row left, the token that would need one waits; so do positions that
-// are to be scored.
-int64_t Scheduler::num_tokens_within(const Sequence& sequence, int64_t start, const Budget& budget) const {
-  int64_t num_tokens = std::min(sequence.num_schedulable_tokens_from(start), budget.tokens);
-  if (options_.enable_chunked_prefill && options_.long_prefill_token_threshold > 0) {
-    num_tokens = std::min(num_tokens, options_.long_prefill_token_threshold);
-  }
-  int64_t end = start + num_tokens;
-  if (sequence.is_prompt_scored()) {
-    const int64_t last = std::max(start, sequence.num_scores_planned_) + budget.scored_rows;
-    if (last < sequence.num_prompt_tokens_ - 1) end = std::min(end, last);
-  }
-  if (end > start && end == sequence.num_tokens() && budget.logits_rows == 0) --end;
-  return end - start;
 }
 
 // Positions computed again, after a preemption, keep the scores they have.
@@ -202,7 +195,8 @@ void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTab
   const int64_t start = sequence.num_computed_tokens_;
   const int64_t end = start + num_tokens;
   const bool wants_logits = end == sequence.num_tokens();
-  const bool last_sampled = num_tokens == 1 && start == sequence.last_sampled_position_;
+  const bool last_sampled =
+      !micro_batches_.is_pipeline() && num_tokens == 1 && start == sequence.last_sampled_position_;
   TM_ASSERT(last_sampled || end <= sequence.num_known_tokens(), "positions {} to {}, {} known", start, end,
             sequence.num_known_tokens());
   const bool grown = blocks_.grow(sequence.blocks_, end, appended, plan.fresh_blocks);
@@ -292,6 +286,7 @@ std::span<const SequenceUpdate> Scheduler::update(const StepResult& result) {
   TM_ASSERT(next == result.slots.size(), "step {} brings tokens of {} slots, {} were asked for", result.step_id,
             result.slots.size(), next);
   blocks_.collected(oldest_step_id_++);
+  if (num_steps_in_flight() == 0) micro_batches_.drained();
   return updates_;
 }
 
@@ -313,13 +308,19 @@ void Scheduler::finish(Sequence& sequence, bool keep_cached) {
     const bool generates = sequence.max_num_tokens_ > sequence.num_prompt_tokens_;
     if (generates) admission_.lengths().add(sequence.num_generated_tokens());
   } else {
-    --num_waiting_;
+    count_waiting(sequence, -1);
   }
   release_forks_of(sequence);  // they want its blocks kept
   blocks_.release(sequence.blocks_, sequence.last_step_);
   blocks_.leave(sequence.blocks_);
   if (sequence.first_sample_ != nullptr && *sequence.first_sample_ == &sequence) *sequence.first_sample_ = nullptr;
   sequence.status_ = SequenceStatus::kFinished;
+}
+
+// A sample behind the first shares the prompt, as a rule.
+void Scheduler::count_waiting(const Sequence& sequence, int sign) {
+  num_waiting_ += sign;
+  num_waiting_tokens_ += sign * (sequence.sample_index() == 0 ? sequence.num_known_tokens() : 1);
 }
 
 void Scheduler::rewind(Sequence& sequence, int64_t num_tokens) {

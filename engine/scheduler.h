@@ -8,6 +8,7 @@
 
 #include "engine/admission.h"
 #include "engine/block_manager.h"
+#include "engine/micro_batches.h"
 #include "engine/request.h"
 #include "engine/runner.h"
 #include "engine/scheduler_options.h"
@@ -46,6 +47,9 @@ struct SequenceUpdate {
 ///
 /// A waiting sequence whose next block a running one is going to compute waits for it, and others may overtake it until
 /// that block has been planned; nobody overtakes a sequence that waits for slots, blocks or tokens of a step.
+///
+/// With limits.num_stages > 1 the plans in flight are a pipeline's micro-batches: a sequence's token must have been
+/// collected before its next one is planned, and every plan takes its share (MicroBatches) of decodes and prompts.
 ///
 /// Up to limits.max_steps_in_flight plans may be made before the oldest result is given to update(). A step's cost is
 /// proportional to the sequences that run, not to those that wait.
@@ -100,6 +104,7 @@ class Scheduler {
   };
   struct Budget {
     int64_t tokens;
+    int64_t prompt_tokens;  // of them, for sequences that want more than one and for those that enter
     int64_t logits_rows;
     int64_t scored_rows;
   };
@@ -111,13 +116,17 @@ class Scheduler {
   void schedule_running(StepPlan& plan, Budget& budget, bool decodes);
   int64_t make_room(size_t index, int64_t num_tokens);
   size_t youngest_unscheduled() const;
-  int64_t num_tokens_within(const Sequence& sequence, int64_t start, const Budget& budget) const;
   void plan_scores(Sequence& sequence, ScheduledSlot& slot, Budget& budget);
   void schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTables& appended, StepPlan& plan, Budget& budget);
   void take_sample(Sequence& sequence, const SampledToken& token);
   void count_tokens(Sequence& sequence, int64_t start, int64_t end);
   void count_blocks();
   std::vector<Entry>& step_entries(uint64_t step_id);
+
+  // scheduler_budget.cpp: what a plan may take
+  int64_t choose_decodes();
+  Budget make_budget(int64_t num_decodes) const;
+  int64_t num_tokens_within(const Sequence& sequence, int64_t start, const Budget& budget) const;
 
   // scheduler_admission.cpp: between waiting and running
   void return_to_front(std::unique_ptr<Sequence> sequence);
@@ -130,9 +139,11 @@ class Scheduler {
   PrefixHit find_hit(const Sequence& sequence, bool may_copy) const;
   void enter(Sequence& sequence, const PrefixHit& hit, int64_t num_tokens, StepPlan& plan, Budget& budget);
   void preempt(size_t index);
+  void count_waiting(const Sequence& sequence, int sign);
 
   RunnerLimits limits_;
   SchedulerOptions options_;
+  MicroBatches micro_batches_;
   BlockManager blocks_;
   Admission admission_;
   WaitingQueue waiting_;
@@ -148,6 +159,7 @@ class Scheduler {
   uint64_t next_step_id_ = 1;
   uint64_t oldest_step_id_ = 1;
   int64_t num_running_ = 0, num_waiting_ = 0;
+  int64_t num_waiting_tokens_ = 0;  // that waiting sequences will compute if they hit nothing
   SchedulerStats stats_;
   double plan_seconds_ = 0;   // in add()
   size_t num_scheduled_ = 0;  // entries of plan.scheduled in use while a plan is made
@@ -156,6 +168,7 @@ class Scheduler {
   std::vector<SequenceUpdate> updates_;
   BlockTables appended_;         // scratch
   std::vector<uint64_t> pages_;  // scratch
+  std::vector<Sequence*> ready_;  // scratch
 };
 
 }  // namespace tokenmill

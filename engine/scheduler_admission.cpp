@@ -24,7 +24,8 @@ void Scheduler::add(std::vector<std::unique_ptr<Sequence>> samples) {
     sample->blocks_.first_kept.assign(limits_.kv_groups.size(), 0);
     blocks_.follow(sample->blocks_, sample->options_.cache_identity, sample->token_ids_);
     sample->first_sample_ = first_sample;
-    ++num_waiting_;
+    sample->awaits_tokens_ = micro_batches_.is_pipeline();
+    count_waiting(*sample, 1);
     if (sample != samples.front()) samples.front()->forks_.push_back(std::move(sample));
   }
   if (!samples.front()->skips_reading_prefix_cache()) blocks_.announce(samples.front()->blocks_);
@@ -76,12 +77,12 @@ void Scheduler::preempt(size_t index) {
   ++sequence->num_preemptions_;
   ++stats_.num_preemptions;
   --num_running_;
-  ++num_waiting_;
+  count_waiting(*sequence, 1);
   return_to_front(std::move(sequence));
 }
 
 void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
-  if (num_waiting_ == 0 || free_slots_.empty() || budget.tokens == 0) return;
+  if (num_waiting_ == 0 || free_slots_.empty() || budget.tokens == 0 || budget.prompt_tokens <= 0) return;
   admission_.begin(blocks_, running_);
   for (size_t i = 0; i < deferred_.size();) {
     const bool is_waiting = deferred_[i]->status_ == SequenceStatus::kWaiting;
@@ -115,7 +116,7 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
 }
 
 Scheduler::Verdict Scheduler::admit(Sequence& sequence, StepPlan& plan, Budget& budget) {
-  if (free_slots_.empty() || budget.tokens == 0) return Verdict::kBlocked;
+  if (free_slots_.empty() || budget.tokens == 0 || budget.prompt_tokens <= 0) return Verdict::kBlocked;
   // Where the copy of a last block has no room, the block is computed again.
   for (const bool may_copy : {true, false}) {
     const PrefixHit hit = find_hit(sequence, may_copy);
@@ -183,12 +184,13 @@ void Scheduler::enter(Sequence& sequence, const PrefixHit& hit, int64_t num_toke
   slot.sampling = sequence.sampling_;
   slot.block_ids = sequence.blocks_.tables;
   schedule_tokens(sequence, num_tokens, slot.block_ids, plan, budget);
+  budget.prompt_tokens -= num_tokens;
   if (sequence.num_schedulable_tokens() > 1) ++num_partial_;
   if (!sequence.forks_.empty()) forking_.push_back(&sequence);
   admission_.admitted(blocks_, sequence);
   admitted_.push_back(&sequence);
   ++num_running_;
-  --num_waiting_;
+  count_waiting(sequence, -1);
 }
 
 }  // namespace tokenmill

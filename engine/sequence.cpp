@@ -22,7 +22,8 @@ Sequence::Sequence(int64_t handle, std::vector<int32_t> prompt_token_ids, int64_
 int64_t Sequence::num_schedulable_tokens() const { return num_schedulable_tokens_from(num_computed_tokens_); }
 
 int64_t Sequence::num_schedulable_tokens_from(int64_t position) const {
-  if (num_pending_tokens_ > 0 && constraints_ != nullptr && constraints_->needs_history()) return 0;
+  const bool needs_history = awaits_tokens_ || (constraints_ != nullptr && constraints_->needs_history());
+  if (num_pending_tokens_ > 0 && needs_history) return 0;
   return std::max<int64_t>(0, std::min(num_tokens(), max_num_tokens_ - 1) - position);
 }
 

@@ -48,7 +48,7 @@ class Sequence {
   int64_t num_computed_tokens() const { return num_computed_tokens_; }
   int64_t max_num_tokens() const { return max_num_tokens_; }
   /// Tokens a step could compute now; 0 when the last token it may have is sampled or pending, or when the next one
-  /// depends on one that is pending. The last token of a sequence is never computed.
+  /// depends on one that is pending (always so in a pipeline). The last token of a sequence is never computed.
   int64_t num_schedulable_tokens() const;
   /// The same if everything before position had been computed.
   int64_t num_schedulable_tokens_from(int64_t position) const;
@@ -86,6 +86,8 @@ class Sequence {
   int64_t last_sampled_position_ = -1;  // of the token that last_token[slot] holds once launched steps are done
   int32_t num_steps_in_flight_ = 0;     // launched steps that will bring an entry of it
   uint64_t last_step_ = 0;              // the last launched step that uses its slot and blocks
+  bool awaits_tokens_ = false;          // its steps take tokens that have been collected only
+  uint64_t turn_ = 0;                   // in a pipeline: the last step whose share of the decodes it was in
   uint32_t epoch_ = 0;                  // counts rewinds: results of steps planned before one are dropped
   SequenceBlocks blocks_;
 

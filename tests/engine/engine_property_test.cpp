@@ -39,7 +39,8 @@ struct ExpectedRequest {
 
 struct Tally {
   int64_t requests = 0, refused = 0, failed = 0, stopped = 0, lengths = 0, dropped = 0, chunked = 0, scored = 0,
-          constrained = 0, preempted = 0, recomputed = 0, hits = 0, shared = 0;
+          constrained = 0, preempted = 0, recomputed = 0, hits = 0, shared = 0, pipelined = 0,
+          preempted_in_pipelines = 0;
 };
 
 bool refused(const Job& job, const Request& request) {
@@ -243,6 +244,10 @@ void run_job(uint64_t seed, Tally& tally) {
   REQUIRE(stats.sum_kv_waste <= static_cast<double>(stats.num_steps));
   tally.failed += num_nan;
   tally.preempted += stats.num_preemptions;
+  if (job.limits.num_stages > 1) {
+    tally.pipelined += static_cast<int64_t>(job.requests.size());
+    tally.preempted_in_pipelines += stats.num_preemptions;
+  }
   tally.recomputed += stats.num_recomputed_tokens;
   tally.hits += stats.prefix_cache_hits;
   tally.shared += stats.sum_kv_shared_blocks;
@@ -276,6 +281,8 @@ TEST_CASE("random jobs give every request what it gets alone, once, and leave no
   CHECK(tally.recomputed > 5000 / share);
   CHECK(tally.hits > 10000 / share);
   CHECK(tally.shared > 20000 / share);
+  CHECK(tally.pipelined > 20000 / share);
+  CHECK(tally.preempted_in_pipelines > 500 / share);
 }
 
 }  // namespace

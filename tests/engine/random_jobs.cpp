@@ -48,7 +48,8 @@ void make_limits(Random& random, Job& job) {
   limits.max_scored_rows = random.between(1, limits.max_num_batched_tokens);
   limits.max_logprobs = 3;
   limits.vocab_size = random.between(4, 40);
-  limits.max_steps_in_flight = static_cast<int>(random.between(1, 3));
+  limits.num_stages = random.one_in(2) ? static_cast<int>(random.between(2, 4)) : 1;
+  limits.max_steps_in_flight = limits.num_stages - 1 + static_cast<int>(random.between(1, 3));
   job.model = {limits.kv_groups, limits.vocab_size, static_cast<uint64_t>(random.between(0, 1 << 30)),
                random.one_in(3) ? 60 : 0};
 }
@@ -120,6 +121,7 @@ Job make_job(uint64_t seed) {
   job.options.scheduler.enable_prefix_caching = !random.one_in(4);
   job.options.scheduler.waiting_order = random.one_in(2) ? WaitingOrder::kPrefix : WaitingOrder::kArrival;
   job.options.scheduler.long_prefill_token_threshold = random.one_in(4) ? random.between(1, 8) : 0;
+  job.options.scheduler.min_pipeline_tokens = random.between(1, 16);
   job.options.scheduler.max_num_partial_prefills = random.between(0, 3);
   if (random.one_in(2)) job.options.scheduler.first_length_guess = random.between(0, 10);
   job.options.scheduler.watermark = random.one_in(2) ? 0 : 0.01 * static_cast<double>(random.between(1, 40));

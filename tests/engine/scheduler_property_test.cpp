@@ -70,7 +70,8 @@ class RewindingJob {
     limits.max_num_batched_tokens = between(1, 32);
     limits.max_logits_rows = limits.max_num_seqs;
     limits.vocab_size = random_() % 2 == 0 ? 3 : 1000;
-    limits.max_steps_in_flight = static_cast<int>(between(1, 3));
+    limits.num_stages = random_() % 2 == 0 ? static_cast<int>(between(2, 4)) : 1;
+    limits.max_steps_in_flight = limits.num_stages - 1 + static_cast<int>(between(1, 3));
     const int64_t common_block_size = between(1, 5);
     for (int64_t g = between(1, 3); g > 0; --g) {
       KvSpec spec{.block_size = random_() % 2 == 0 ? common_block_size : between(1, 5)};
@@ -92,6 +93,7 @@ class RewindingJob {
             .enable_prefix_caching = random_() % 4 != 0,
             .long_prefill_token_threshold = random_() % 3 == 0 ? between(1, 8) : 0,
             .max_num_partial_prefills = between(0, 3),
+            .min_pipeline_tokens = between(1, 8),
             .first_length_guess = between(0, 20),
             .waiting_order = random_() % 2 == 0 ? WaitingOrder::kPrefix : WaitingOrder::kArrival,
             .watermark = random_() % 2 == 0 ? 0.0 : 0.1};

@@ -231,6 +231,7 @@ void FakeRunner::store(const ScheduledSlot& scheduled, const StepPlan& plan) {
   require(end <= limits_.max_model_len && end <= static_cast<int64_t>(slot.tokens.size()),
           "slot {} computes up to {} of {}", scheduled.slot, end, slot.tokens.size());
   if (scheduled.source == TokenSource::kLastSampled) {
+    require(limits_.num_stages == 1, "slot {} takes its last sampled token, which is on another stage", scheduled.slot);
     require(scheduled.num_tokens == 1 && scheduled.start == slot.last_sampled_position,
             "slot {} takes its last sampled token for position {}, which is of position {}", scheduled.slot,
             scheduled.start, slot.last_sampled_position);

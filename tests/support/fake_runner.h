@@ -30,10 +30,10 @@ struct FakeModel {
 
 /// A Runner over FakeModel. It keeps its own paged store of token ids, writes through the block tables that the plans
 /// build and reads back through them, and throws std::logic_error on a plan that breaks a rule: limits, slots,
-/// positions that are not contiguous, literal tokens that nobody has collected, blocks out of range, handed out while a
-/// table holds them or a step in flight may read them, handed out again without standing in fresh_blocks, shared or
-/// copied without holding the tokens in front of the sequence, or overwritten while another table holds them, positions
-/// scored twice or out of order.
+/// positions that are not contiguous, literal tokens that nobody has collected, in a pipeline a last sampled token,
+/// blocks out of range, handed out while a table holds them or a step in flight may read them, handed out again without
+/// standing in fresh_blocks, shared or copied without holding the tokens in front of the sequence, or overwritten while
+/// another table holds them, positions scored twice or out of order.
 class FakeRunner : public Runner {
  public:
   /// limits.kv_groups and vocab_size must be the model's. allow_rewinds: a slot may go back to an earlier position.
