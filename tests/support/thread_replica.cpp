@@ -8,6 +8,7 @@
 
 #include "engine/model_runner.h"
 #include "engine/models/checkpoint.h"
+#include "engine/models/loader.h"
 #include "engine/replica.h"
 #include "kernels/core/error.h"
 #include "tests/support/thread_group.h"
