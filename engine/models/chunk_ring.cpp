@@ -30,19 +30,25 @@ std::span<std::byte> ChunkRing::slot(uint64_t chunk) const {
                          static_cast<size_t>(shape_.slot_bytes));
 }
 
-bool ChunkRing::wait_free(uint64_t chunk) const {
-  const auto slots = static_cast<uint64_t>(shape_.num_slots);
-  const auto needed_no_more = [&](int consumer) {
-    const std::atomic_ref next(word(1 + shape_.num_slots + consumer));
-    return next.load(std::memory_order_acquire) + slots > chunk;
-  };
-  parallel::BackOff back_off(kMaxSleep_s);
-  for (int consumer = 0; consumer < shape_.num_consumers; ++consumer) {
-    for (; !needed_no_more(consumer); back_off.pause()) {
-      if (stopped()) return false;
-    }
+template <typename Ready>
+bool ChunkRing::wait(Ready&& ready) const {
+  for (parallel::BackOff back_off(kMaxSleep_s); !ready(); back_off.pause()) {
+    if (stopped()) return false;
   }
   return !stopped();
+}
+
+bool ChunkRing::is_free(uint64_t chunk) const {
+  const auto slots = static_cast<uint64_t>(shape_.num_slots);
+  for (int consumer = 0; consumer < shape_.num_consumers; ++consumer) {
+    const std::atomic_ref needed(word(1 + shape_.num_slots + consumer));
+    if (needed.load(std::memory_order_acquire) + slots <= chunk) return false;
+  }
+  return true;
+}
+
+bool ChunkRing::wait_free(uint64_t chunk) const {
+  return wait([&] { return is_free(chunk); });
 }
 
 void ChunkRing::publish(uint64_t chunk) const {
@@ -50,13 +56,13 @@ void ChunkRing::publish(uint64_t chunk) const {
   std::atomic_ref(word(1 + slot)).store(chunk + 1, std::memory_order_release);
 }
 
-bool ChunkRing::wait_filled(uint64_t chunk) const {
+bool ChunkRing::is_filled(uint64_t chunk) const {
   const auto slot = static_cast<int>(chunk % static_cast<uint64_t>(shape_.num_slots));
-  const std::atomic_ref filled(word(1 + slot));
-  for (parallel::BackOff back_off(kMaxSleep_s); filled.load(std::memory_order_acquire) != chunk + 1; back_off.pause()) {
-    if (stopped()) return false;
-  }
-  return !stopped();
+  return std::atomic_ref(word(1 + slot)).load(std::memory_order_acquire) == chunk + 1;
+}
+
+bool ChunkRing::wait_filled(uint64_t chunk) const {
+  return wait([&] { return is_filled(chunk); });
 }
 
 void ChunkRing::release_below(int consumer, uint64_t next) const {

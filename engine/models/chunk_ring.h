@@ -24,10 +24,12 @@ class ChunkRing {
 
   /// The chunk's one filler: waits until its slot may be written. False: the ring was stopped.
   bool wait_free(uint64_t chunk) const;
+  bool is_free(uint64_t chunk) const;
   void publish(uint64_t chunk) const;
 
   /// A consumer: waits until the chunk lies in its slot. False: the ring was stopped.
   bool wait_filled(uint64_t chunk) const;
+  bool is_filled(uint64_t chunk) const;
   /// The consumer needs no chunk below `next` any more. It may start with the first chunk that it needs, and must end
   /// with the number of chunks. Never goes back.
   void release_below(int consumer, uint64_t next) const;
@@ -37,6 +39,9 @@ class ChunkRing {
 
  private:
   uint64_t& word(int index) const;
+  /// Waits for `ready` unless the ring is stopped.
+  template <typename Ready>
+  bool wait(Ready&& ready) const;
 
   std::span<std::byte> memory_;
   Shape shape_;

@@ -1,36 +1,22 @@
+// Who reads what for whom; rank_load.cpp does it.
 #include "engine/models/loader.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <array>
+#include <cstring>
 #include <memory>
 #include <numeric>
-#include <optional>
-#include <thread>
 
-#include "engine/models/chunk_ring.h"
-#include "engine/models/load_plan.h"
+#include "engine/models/rank_load.h"
 #include "kernels/core/check.h"
 #include "kernels/core/log.h"
-#include "kernels/core/stopwatch.h"
 #include "parallel/shared_memory.h"
 
 namespace tokenmill {
 namespace {
 
-/// What is read on this node, and by how many ranks it is used.
-struct NodePlan {
-  LoadPlan load;
-  int rank = 0, num_ranks = 1;
-};
-
-/// The union over the ranks of a communicator.
-std::vector<TensorNeed> gather_needs(const parallel::Comm& comm, const std::vector<TensorNeed>& mine) {
-  std::vector<TensorNeed> all;
-  for (const std::string& bytes : parallel::gather_bytes(comm, to_bytes(mine))) {
-    for (TensorNeed& need : needs_from_bytes(bytes)) all.push_back(std::move(need));
-  }
-  return merge_needs(all);
-}
+/// A ring that other nodes fill too holds more chunks, so that more nodes can read at the same time.
+constexpr int kMaxRelaySlots = 32;
 
 /// The ring's memory where no other rank uses it.
 class OwnMemory {
@@ -47,124 +33,14 @@ class OwnMemory {
   int64_t num_bytes_;
 };
 
-/// The tensor at which reading a chunk failed: the first that a file which is too short does not hold whole.
-const std::string& failing_tensor(const LoadPlan& load, const io::ReadChunk& chunk) {
-  std::error_code ignored;
-  const uintmax_t size = std::filesystem::file_size(load.files[static_cast<size_t>(chunk.file_index)], ignored);
-  const auto pieces = load.reads.pieces_of(chunk);
-  for (const io::ReadPiece& piece : pieces) {
-    if (ignored || static_cast<uintmax_t>(chunk.offset + piece.chunk_offset + piece.length) > size)
-      return load.needs[piece.range_index].name;
+/// The union over the ranks of a communicator.
+std::vector<TensorNeed> gather_needs(const parallel::Comm& comm, const std::vector<TensorNeed>& mine) {
+  std::vector<TensorNeed> all;
+  for (const std::string& bytes : parallel::gather_bytes(comm, to_bytes(mine))) {
+    for (TensorNeed& need : needs_from_bytes(bytes)) all.push_back(std::move(need));
   }
-  return load.needs[pieces.front().range_index].name;
+  return merge_needs(all);
 }
-
-/// What went wrong in function, if anything.
-template <typename Function>
-std::optional<Error> failure_of(Function&& function) {
-  try {
-    function();
-    return std::nullopt;
-  } catch (const Error& error) {
-    return error;
-  } catch (const std::exception& error) {
-    return Error(ErrorKind::kInternal, std::string(error.what()));
-  }
-}
-
-/// One rank's part of loading: its readers' threads, and its sinks on the calling thread.
-class RankLoad {
- public:
-  RankLoad(const WeightPlan& plan, const NodePlan& node, const LoadOptions& options, const ChunkRing& ring)
-      : node_(node), options_(options), ring_(ring), feed_(plan, node.load) {}
-
-  /// Reads and fills until all is done or the ring is stopped; what failed here, if anything.
-  std::optional<Error> run() {
-    const int ranks = node_.num_ranks, readers = options_.num_readers;
-    std::vector<std::optional<Error>> failures(static_cast<size_t>(readers) + 1);
-    std::vector<double> read_s(static_cast<size_t>(readers));
-    {
-      std::vector<std::jthread> threads;
-      run_part(failures.back(), [&] {
-        for (int reader = node_.rank; reader < readers; reader += ranks) {
-          const auto index = static_cast<size_t>(reader);
-          threads.emplace_back(
-              [this, index, &failures, &read_s] { run_part(failures[index], [&] { read(index, read_s[index]); }); });
-        }
-        fill_sinks();
-      });
-    }
-    stats_.read_s = std::accumulate(read_s.begin(), read_s.end(), 0.0);
-    for (int reader = node_.rank; reader < readers; reader += ranks) stats_.bytes_read += bytes_of(reader);
-    for (std::optional<Error>& failure : failures) {
-      if (failure) return failure;
-    }
-    return std::nullopt;
-  }
-
-  const LoadStats& stats() const { return stats_; }
-
- private:
-  /// A failure stops the ring, so that nobody waits for this part.
-  template <typename Part>
-  void run_part(std::optional<Error>& failure, Part&& part) {
-    failure = failure_of(part);
-    if (failure) ring_.stop();
-  }
-
-  size_t num_chunks() const { return node_.load.reads.chunks.size(); }
-
-  int64_t bytes_of(int reader) const {
-    int64_t bytes = 0;
-    for (auto i = static_cast<size_t>(reader); i < num_chunks(); i += static_cast<size_t>(options_.num_readers))
-      bytes += node_.load.reads.chunks[i].length;
-    return bytes;
-  }
-
-  /// Every num_readers-th chunk.
-  void read(size_t reader, double& seconds) {
-    io::ChunkReader chunks(node_.load.files, node_.load.reads);
-    const auto step = static_cast<size_t>(options_.num_readers);
-    for (size_t i = reader; i < num_chunks(); i += step) {
-      if (!ring_.wait_free(i)) return;
-      const Stopwatch watch(seconds);
-      const io::ReadChunk& chunk = node_.load.reads.chunks[i];
-      try {
-        chunks.read(i, ring_.slot(i).first(static_cast<size_t>(chunk.length)));
-      } catch (const Error& error) {
-        throw Error(error.kind(), "{}; tensor {} was being read", error.what(), failing_tensor(node_.load, chunk));
-      }
-      ring_.publish(i);
-      chunks.will_need(i + step);
-    }
-  }
-
-  void fill_sinks() {
-    std::vector<size_t> wanted;
-    for (size_t i = 0; i < num_chunks(); ++i) {
-      if (feed_.wants(i)) wanted.push_back(i);
-    }
-    wanted.push_back(num_chunks());
-    ring_.release_below(node_.rank, wanted[0]);
-    for (size_t n = 0; n + 1 < wanted.size(); ++n) {
-      const size_t i = wanted[n];
-      {
-        const Stopwatch watch(stats_.wait_s);
-        if (!ring_.wait_filled(i)) return;
-      }
-      const Stopwatch watch(stats_.pack_s);
-      feed_.feed(i, ring_.slot(i).first(static_cast<size_t>(node_.load.reads.chunks[i].length)));
-      ring_.release_below(node_.rank, wanted[n + 1]);
-    }
-    feed_.finish();
-  }
-
-  const NodePlan& node_;
-  const LoadOptions& options_;
-  const ChunkRing& ring_;
-  SinkFeed feed_;
-  LoadStats stats_;
-};
 
 LoadStats run(const WeightPlan& plan, const NodePlan& node, const ChunkRing::Shape& shape, std::span<std::byte> memory,
               const LoadOptions& options) {
@@ -175,15 +51,22 @@ LoadStats run(const WeightPlan& plan, const NodePlan& node, const ChunkRing::Sha
 }
 
 LoadStats load_alone(const WeightPlan& plan, const LoadOptions& options) {
-  const NodePlan node{make_load_plan(merge_needs(needs_of(plan)), options.reads)};
-  const ChunkRing::Shape shape{node.load.reads.largest_chunk_bytes, options.num_slots, 1};
-  return run(plan, node, shape, OwnMemory(shape.num_bytes()).bytes(), options);
+  NodePlan node;
+  node.load = make_load_plan(merge_needs(needs_of(plan)), options.reads);
+  node.chunks = read_all(node.load);
+  const ChunkRing::Shape shape = node.ring_shape(options.num_slots);
+  const OwnMemory memory(shape.num_bytes());
+  return run(plan, node, shape, memory.bytes(), options);
 }
 
-LoadStats load_on_node(const WeightPlan& plan, const parallel::Comm& comm, const LoadOptions& options) {
-  std::vector<TensorNeed> needs = parallel::agree_on(comm, [&] { return merge_needs(needs_of(plan)); });
-  const NodePlan node{make_load_plan(gather_needs(comm, needs), options.reads), comm.rank(), comm.size()};
-  const ChunkRing::Shape shape{node.load.reads.largest_chunk_bytes, options.num_slots, comm.size()};
+LoadStats load_on_node(const WeightPlan& plan, const std::vector<TensorNeed>& needs, const parallel::Comm& comm,
+                       const LoadOptions& options) {
+  NodePlan node;
+  node.load = make_load_plan(gather_needs(comm, needs), options.reads);
+  node.chunks = read_all(node.load);
+  node.rank = comm.rank();
+  node.num_ranks = comm.size();
+  const ChunkRing::Shape shape = node.ring_shape(options.num_slots);
   parallel::SharedMemory memory;
   try {
     memory = parallel::SharedMemory(comm, shape.num_bytes());
@@ -191,6 +74,45 @@ LoadStats load_on_node(const WeightPlan& plan, const parallel::Comm& comm, const
     if (comm.rank() == 0) log::warning("every rank of this node reads the weights for itself: {}", error.what());
     return load_alone(plan, options);
   }
+  return run(plan, node, shape, memory.bytes(), options);
+}
+
+/// Collective over the node: what rank 0 has learnt from the first ranks of the other nodes.
+std::vector<std::vector<TensorNeed>> needs_by_node(const parallel::Comm& nodes, const parallel::Comm& node,
+                                                   const std::vector<TensorNeed>& needs, int& node_index) {
+  std::vector<std::string> all;
+  if (node.rank() == 0) all = parallel::gather_bytes(nodes, to_bytes(needs));
+  const std::array<int, 2> mine{nodes.rank(), nodes.size()};
+  const std::array<int, 2> of_first = parallel::gather_values(node, mine)[0];
+  node_index = of_first[0];
+  all.resize(static_cast<size_t>(of_first[1]));
+  std::vector<std::vector<TensorNeed>> result;
+  for (std::string& bytes : all) {
+    parallel::broadcast_bytes(node, bytes, 0);
+    result.push_back(needs_from_bytes(bytes));
+  }
+  return result;
+}
+
+LoadStats load_on_job(const WeightPlan& plan, const std::vector<TensorNeed>& needs, const LoadGroup& group,
+                      const LoadOptions& options) {
+  const parallel::Comm nodes = group.job->split(group.node->rank() == 0 ? 0 : 1, group.job->rank());
+  int node_index = 0;
+  const auto by_node = needs_by_node(nodes, *group.node, gather_needs(*group.node, needs), node_index);
+  const auto num_nodes = static_cast<int>(by_node.size());
+  std::vector<TensorNeed> all;
+  for (const std::vector<TensorNeed>& own : by_node) all.insert(all.end(), own.begin(), own.end());
+  NodePlan node;
+  node.load = make_load_plan(merge_needs(all), options.reads);
+  node.chunks = plan_routes(node.load, by_node, node_index);
+  node.rank = group.node->rank();
+  node.num_ranks = group.node->size();
+  node.nodes = &nodes;
+  node.relays = true;
+  const int slots = std::max(options.num_slots, std::min(2 * num_nodes, kMaxRelaySlots));
+  const ChunkRing::Shape shape = node.ring_shape(slots);
+  const parallel::SharedMemory memory =
+      parallel::agree_on(*group.job, [&] { return parallel::SharedMemory(*group.node, shape.num_bytes()); });
   return run(plan, node, shape, memory.bytes(), options);
 }
 
@@ -209,7 +131,11 @@ LoadStats load_weights(const WeightPlan& plan, const LoadGroup& group, const Loa
     stats.node_bytes_read = stats.job_bytes_read = stats.bytes_read;
     return stats;
   }
-  parallel::agree(*group.job, failure_of([&] { stats = load_on_node(plan, *group.node, options); }));
+  const std::vector<TensorNeed> needs = parallel::agree_on(*group.job, [&] { return merge_needs(needs_of(plan)); });
+  parallel::agree(*group.job, failure_of([&] {
+    stats = options.mode == LoadMode::kBroadcast ? load_on_job(plan, needs, group, options)
+                                                 : load_on_node(plan, needs, *group.node, options);
+  }));
   stats.node_bytes_read = sum(*group.node, stats.bytes_read);
   stats.job_bytes_read = sum(*group.job, stats.bytes_read);
   return stats;

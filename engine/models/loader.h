@@ -14,11 +14,17 @@ struct LoadGroup {
   const parallel::Comm* node = nullptr;  ///< those that share memory with this rank
 };
 
+/// How often a byte that several nodes want is read.
+enum class LoadMode : uint8_t {
+  kNode,       ///< once per node: files on local disks, or a file system that is faster than the network
+  kBroadcast,  ///< once per job: nodes read disjoint parts of the files and pass them on over MPI
+};
+
 struct LoadOptions {
+  LoadMode mode = LoadMode::kNode;
   io::ReadPlanOptions reads;
-  int num_slots = 4;  ///< chunks that a node holds at once
-  int num_readers =
-      1;  ///< chunks that a node reads at once, by as many threads, on different ranks where there are enough
+  int num_slots = 4;    ///< chunks that a node holds at once; kBroadcast: at least two per node, up to 32
+  int num_readers = 1;  ///< chunks that a node reads at once, by as many threads, on different ranks where possible
 };
 
 /// What loading took.
@@ -31,11 +37,13 @@ struct LoadStats {
   double wait_s = 0;            ///< this rank waited for chunks
 };
 
-/// Collective over group.job. Fills the plan's sinks and finishes them. The union of what the ranks of a node want is
-/// read once, by one of them, in ascending offsets by large sequential reads into a ring of options.num_slots chunks
-/// that the ranks share; each takes what its sinks want of a chunk while the next ones are read. The plans of the ranks
-/// may differ in any way; a rank without entries takes part all the same. Throws the same Error on every rank, naming
-/// file and tensor, when a file cannot be read or ends too early, or a sink throws; sinks are then in an unknown state.
+/// Collective over group.job. Fills the plan's sinks and finishes them. The union of what the ranks of a node want
+/// comes once to the node, in ascending offsets by large sequential reads into a ring of chunks that the ranks share;
+/// each takes what its sinks want of a chunk while the next ones are read. The plans of the ranks may differ in any
+/// way; a rank without entries takes part all the same. options are the same on all ranks.
+///
+/// Throws the same Error on every rank, naming file and tensor, when a file cannot be read or ends too early, or a sink
+/// throws; sinks are then in an unknown state.
 LoadStats load_weights(const WeightPlan& plan, const LoadGroup& group = {}, const LoadOptions& options = {});
 
 }  // namespace tokenmill

@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -71,19 +72,81 @@ TEST_CASE("the ranks of a node read the union of their plans once, and each sink
   }
 }
 
-TEST_CASE("equal plans: each byte of the file once, whatever the number of ranks") {
+/// Ways to lay the world over nodes: the node of each rank.
+std::vector<std::vector<int>> node_layouts(int num_ranks) {
+  std::vector<std::vector<int>> layouts(4);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    layouts[0].push_back(0);                  // one node
+    layouts[1].push_back(rank % 2);           // two, dealt out in turn
+    layouts[2].push_back(rank);               // a node each
+    layouts[3].push_back(rank == 0 ? 1 : 0);  // uneven
+  }
+  return layouts;
+}
+
+TEST_CASE("equal plans: each byte of a file once for all ranks, in chunks of any size") {
   const Comm world = Comm::world();
   const SharedDir dir(world);
-  const std::string contents = test::noise(5 << 20, 3);
+  constexpr int64_t kBytes = 5 << 20;
+  const std::string contents = test::noise(kBytes, 3);
   if (world.rank() == 0) io::write_file_atomically(dir.path() + "/w.bin", contents);
   parallel::agree(world, std::nullopt);
   WeightSource source;
   source.file = dir.path() + "/w.bin";
-  source.num_bytes = 5 << 20;
-  RecordingSink sink(1 << 10);
-  const LoadStats stats = load_weights({{{&source, &sink, 0}}}, {&world, &world}, {.reads = {.chunk_bytes = 100'000}});
-  CHECK((sink.bytes() == contents));
-  CHECK(stats.node_bytes_read == 5 << 20);
+  source.num_bytes = kBytes;
+  for (const std::vector<int>& layout : node_layouts(world.size())) {
+    const Comm node = world.split(layout[static_cast<size_t>(world.rank())], world.rank());
+    for (const LoadMode mode : {LoadMode::kNode, LoadMode::kBroadcast}) {
+      const LoadOptions options{.mode = mode, .reads = {.chunk_bytes = 100'000}};
+      RecordingSink sink(1 << 10);
+      const LoadStats stats = load_weights({{{&source, &sink, 0}}}, {&world, &node}, options);
+      CHECK((sink.bytes() == contents));
+      const int num_nodes = 1 + *std::max_element(layout.begin(), layout.end());
+      CHECK(stats.job_bytes_read == kBytes * (mode == LoadMode::kNode ? num_nodes : 1));
+      if (mode == LoadMode::kNode) CHECK(stats.node_bytes_read == kBytes);
+      // One rank stops while large messages are under way.
+      for (const int64_t fails_at : {int64_t{0}, kBytes / 2, kBytes - 1}) {
+        RecordingSink failing(1 << 10);
+        if (world.rank() == world.size() - 1) failing.fails_at = fails_at;
+        CHECK_THROWS_WITH_AS(load_weights({{{&source, &failing, 0}}}, {&world, &node}, options),
+                             doctest::Contains("out of sink memory"), parallel::AgreedError);
+      }
+    }
+  }
+}
+
+TEST_CASE("broadcast: the job reads the union of all plans once, whatever the nodes") {
+  const Comm world = Comm::world();
+  const SharedDir dir(world);
+  const TensorFiles files(dir.path(), 23, world.rank() == 0);
+  parallel::agree(world, std::nullopt);
+  unsigned round = 100;
+  for (const std::vector<int>& layout : node_layouts(world.size())) {
+    const Comm node = world.split(layout[static_cast<size_t>(world.rank())], world.rank());
+    for (const int64_t chunk_bytes : {1, 200, 1 << 20}) {
+      for (int repeat = 0; repeat < 4; ++repeat, ++round) {
+        CAPTURE(round);
+        std::vector<std::unique_ptr<RandomPlan>> all;
+        std::vector<const WeightPlan*> plans;
+        for (int rank = 0; rank < world.size(); ++rank) {
+          const bool equal = repeat == 3;
+          all.push_back(std::make_unique<RandomPlan>(files, equal ? 7 : round * 31 + static_cast<unsigned>(rank),
+                                                     equal ? 40 : num_entries(round, rank)));
+          plans.push_back(&all.back()->plan());
+        }
+        RandomPlan& mine = *all[static_cast<size_t>(world.rank())];
+        const LoadStats stats = load_weights(mine.plan(), {&world, &node},
+                                             {.mode = LoadMode::kBroadcast,
+                                              .reads = {.chunk_bytes = chunk_bytes, .max_gap_bytes = 0},
+                                              .num_slots = 1 + repeat,
+                                              .num_readers = 1 + repeat % 2});
+        mine.check_complete();
+        CHECK(stats.job_bytes_read >= test::union_bytes(plans, files));
+        CHECK(stats.job_bytes_read < test::union_bytes(plans, files) + 120 * 18);
+        CHECK(stats.node_bytes_read <= stats.job_bytes_read);
+      }
+    }
+  }
 }
 
 TEST_CASE("each node reads what it needs") {
@@ -97,6 +160,42 @@ TEST_CASE("each node reads what it needs") {
   same.check_complete();
   CHECK(stats.node_bytes_read == test::union_bytes({&same.plan()}, files));
   CHECK(stats.job_bytes_read == 2 * stats.node_bytes_read);
+}
+
+TEST_CASE("broadcast: a failure on any node is everyone's error, wherever in the files it is") {
+  const Comm world = Comm::world();
+  const SharedDir dir(world);
+  const TensorFiles files(dir.path(), 29, world.rank() == 0);
+  parallel::agree(world, std::nullopt);
+  for (const std::vector<int>& layout : node_layouts(world.size())) {
+    const Comm node = world.split(layout[static_cast<size_t>(world.rank())], world.rank());
+    for (int failing = 0; failing < world.size(); ++failing) {
+      for (const size_t entry : {size_t{0}, size_t{10}, size_t{30}}) {
+        // Ranks that want the same, and ranks that do not.
+        RandomPlan plan(files, 3 + (entry > 0 && world.rank() % 2 == 1 ? 1 : 0), 40);
+        if (world.rank() == failing) plan.sink(entry).fails_at = 0;
+        const bool fails = plan.plan().entries[entry].begin < plan.plan().entries[entry].end;
+        const auto any = parallel::gather_values(world, world.rank() == failing && fails ? 1 : 0);
+        const auto load = [&] {
+          load_weights(plan.plan(), {&world, &node},
+                       {.mode = LoadMode::kBroadcast, .reads = {.chunk_bytes = 30}, .num_slots = 1});
+        };
+        if (std::count(any.begin(), any.end(), 1) == 0)
+          CHECK_NOTHROW(load());
+        else
+          CHECK_THROWS_WITH_AS(load(), doctest::Contains("out of sink memory"), parallel::AgreedError);
+      }
+    }
+    if (world.rank() == 0)
+      std::filesystem::resize_file(files.sources()[6].file, static_cast<uintmax_t>(files.sources()[8].offset));
+    parallel::agree(world, std::nullopt);
+    RandomPlan plan(files, 3, 60);
+    CHECK_THROWS_WITH_AS(
+        load_weights(plan.plan(), {&world, &node}, {.mode = LoadMode::kBroadcast, .reads = {.chunk_bytes = 30}}),
+        doctest::Contains("part-1.bin: is cut off"), parallel::AgreedError);
+    TensorFiles(dir.path(), 29, world.rank() == 0);
+    parallel::agree(world, std::nullopt);
+  }
 }
 
 TEST_CASE("a file that one rank reads and cannot is everyone's error, and the group can load again") {

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "engine/models/chunk_route.h"
 #include "engine/models/load_plan.h"
 #include "tests/engine/models/loader_fixture.h"
 
@@ -38,6 +39,24 @@ TEST_CASE("needs travel as bytes, and cut bytes are an error") {
   CHECK(needs_from_bytes("").empty());
   for (size_t cut = 1; cut < to_bytes(std::vector{needs[0]}).size(); ++cut)
     CHECK_THROWS_AS(needs_from_bytes(bytes.substr(0, cut)), Error);
+}
+
+TEST_CASE("nodes take turns at reading, each chunk goes along the nodes that need it") {
+  // Chunks of 10 bytes: node 0 needs [0, 40), node 1 [10, 60), node 2 [20, 30) and [50, 60).
+  const std::vector<std::vector<TensorNeed>> by_node = {{need("f", 0, 60, 1, 0, 40)},
+                                                        {need("f", 0, 60, 1, 10, 60)},
+                                                        {need("f", 0, 60, 1, 20, 30), need("f", 0, 60, 1, 50, 60)}};
+  std::vector<TensorNeed> all;
+  for (const auto& own : by_node) all.insert(all.end(), own.begin(), own.end());
+  const LoadPlan load = make_load_plan(merge_needs(all), {.chunk_bytes = 10});
+  REQUIRE(load.reads.chunks.size() == 6);
+  // Chains: 0 | 1 0 | 2 0 1 | 1 0 | 1 | 2 1.
+  CHECK((plan_routes(load, by_node, 0) ==
+         std::vector<ChunkRoute>{{0, -1, -1, 10}, {1, 1, -1, 10}, {2, 2, 1, 10}, {3, 1, -1, 10}}));
+  CHECK((plan_routes(load, by_node, 1) ==
+         std::vector<ChunkRoute>{{1, -1, 0, 10}, {2, 0, -1, 10}, {3, -1, 0, 10}, {4, -1, -1, 10}, {5, 2, -1, 10}}));
+  CHECK((plan_routes(load, by_node, 2) == std::vector<ChunkRoute>{{2, -1, 0, 10}, {5, -1, 1, 10}}));
+  CHECK(read_all(load).size() == 6);
 }
 
 TEST_CASE("every byte reaches every sink once, ascending, whatever the sizes of chunks and the number of readers") {
