@@ -13,6 +13,8 @@
 namespace tokenmill {
 namespace {
 
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
 /// Piece i of n of [0, count), in units; the pieces differ by at most one unit.
 Range piece(int64_t count, int64_t unit, int64_t i, int64_t n) {
   const int64_t units = (count + unit - 1) / unit;
@@ -101,37 +103,66 @@ void check_grid(const ModelGrid& grid, const ModelConfig& config, const std::str
                 grid.invariant_parts, grid.tp_size, config.num_heads, where, fmt::join(parts, ", "));
 }
 
-std::vector<Range> balance_stages(int64_t num_layers, int pp_size, const LayerCosts& costs) {
-  TM_ASSERT(pp_size >= 1 && num_layers >= pp_size, "{} stages of {} layers", pp_size, num_layers);
-  // best[s][n]: the cost of the slowest of the first s stages when they hold n layers; last[s][n]: layers of stage s - 1.
-  const auto stage_cost = [&](int stage, int64_t layers) {
-    return static_cast<double>(layers) * costs.layer + (stage == 0 ? costs.embedding : 0) +
-           (stage + 1 == pp_size ? costs.head : 0);
-  };
-  const double never = std::numeric_limits<double>::infinity();
-  std::vector<std::vector<double>> best(static_cast<size_t>(pp_size) + 1,
-                                        std::vector<double>(static_cast<size_t>(num_layers) + 1, never));
+namespace {
+
+/// The layers of each stage for which the sum of cost(stage, layers) is least; infinite costs are never taken. Among
+/// equals later stages have fewer. best[s][n] is the least sum of the first s stages with n layers.
+template <typename Cost>
+std::vector<Range> cheapest_stages(int64_t num_layers, int pp_size, Cost&& cost) {
+  const auto at = [](auto i) { return static_cast<size_t>(i); };
+  std::vector<std::vector<double>> best(at(pp_size + 1), std::vector<double>(at(num_layers + 1), kNever));
   std::vector<std::vector<int64_t>> last(best.size(), std::vector<int64_t>(best[0].size(), 0));
   best[0][0] = 0;
   for (int s = 1; s <= pp_size; ++s) {
     for (int64_t n = s; n <= num_layers; ++n) {
       for (int64_t own = 1; own <= n - (s - 1); ++own) {
-        const double cost = std::max(best[static_cast<size_t>(s - 1)][static_cast<size_t>(n - own)],
-                                     stage_cost(s - 1, own));
-        if (cost >= best[static_cast<size_t>(s)][static_cast<size_t>(n)]) continue;
-        best[static_cast<size_t>(s)][static_cast<size_t>(n)] = cost;
-        last[static_cast<size_t>(s)][static_cast<size_t>(n)] = own;
+        const double sum = best[at(s - 1)][at(n - own)] + cost(s - 1, own);
+        if (sum >= best[at(s)][at(n)]) continue;
+        best[at(s)][at(n)] = sum;
+        last[at(s)][at(n)] = own;
       }
     }
   }
-  std::vector<Range> stages(static_cast<size_t>(pp_size));
+  std::vector<Range> stages(at(pp_size));
   int64_t end = num_layers;
   for (int s = pp_size; s >= 1; --s) {
-    const int64_t own = last[static_cast<size_t>(s)][static_cast<size_t>(end)];
-    stages[static_cast<size_t>(s - 1)] = {end - own, end};
+    const int64_t own = last[at(s)][at(end)];
+    stages[at(s - 1)] = {end - own, end};
     end -= own;
   }
   return stages;
+}
+
+}  // namespace
+
+std::vector<Range> balance_stages(int64_t num_layers, int pp_size, const LayerCosts& costs) {
+  TM_ASSERT(pp_size >= 1 && num_layers >= pp_size, "{} stages of {} layers", pp_size, num_layers);
+  const auto cost = [&](int stage, int64_t layers) {
+    return static_cast<double>(layers) * costs.layer + (stage == 0 ? costs.embedding : 0) +
+           (stage + 1 == pp_size ? costs.head : 0);
+  };
+  // The slowest stage decides: the lowest bound that all can keep.
+  const auto fits = [&](double bound) {
+    int64_t layers = 0;
+    for (int s = 0; s < pp_size; ++s) {
+      int64_t own = 0;
+      while (own < num_layers && cost(s, own + 1) <= bound) ++own;
+      if (own == 0) return false;
+      layers += own;
+    }
+    return layers >= num_layers;
+  };
+  double bound = kNever;
+  for (int s = 0; s < pp_size; ++s) {
+    for (int64_t layers = 1; layers <= num_layers; ++layers) {
+      if (cost(s, layers) < bound && fits(cost(s, layers))) bound = cost(s, layers);
+    }
+  }
+  // Of the layouts that keep it, the most even one.
+  return cheapest_stages(num_layers, pp_size, [&](int stage, int64_t layers) {
+    const double c = cost(stage, layers);
+    return c <= bound ? c * c : kNever;
+  });
 }
 
 }  // namespace tokenmill

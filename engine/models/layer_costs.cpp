@@ -1,0 +1,69 @@
+#include "engine/models/layer_costs.h"
+
+#include <algorithm>
+#include <limits>
+#include <vector>
+
+#include "kernels/core/clock.h"
+
+namespace tokenmill {
+namespace {
+
+constexpr int64_t kWidest = 4096;  // output features that are measured; more cost in proportion
+constexpr int kRepeats = 3;
+
+/// The fastest of some products with zero weights.
+double measure_linear(Ops& ops, DType dtype, int64_t num_tokens, int64_t in_features, int64_t out_features) {
+  const int64_t measured = std::min(out_features, kWidest);
+  if (num_tokens == 0 || in_features == 0 || measured == 0) return 0;
+  const LinearSpec spec{
+      in_features, measured, dtype, {{WeightFormat::kBF16, measured, in_features, 0, measured, 0, in_features}}};
+  const Buffer storage = ops.memory().allocate(ops.linear_bytes(spec));
+  const std::unique_ptr<Linear> linear = ops.make_linear(
+      spec, {static_cast<std::byte*>(storage.data()), static_cast<size_t>(storage.num_bytes())});
+  linear->write(0, 0, std::vector<std::byte>(static_cast<size_t>(measured * in_features * 2)));
+  linear->finish();
+  const bool is_host = ops.device().kind == DeviceKind::kCpu;
+  const Buffer x = ops.memory().allocate(num_tokens * in_features * dtype_size(dtype));
+  const Buffer out = ops.memory().allocate(num_tokens * measured * dtype_size(dtype));
+  const SteadyClock clock;
+  double best_s = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < kRepeats; ++i) {
+    const double start_s = clock.now_s();
+    ops.linear(TensorView(out.data(), dtype, {num_tokens, measured}, is_host),
+               TensorView(x.data(), dtype, {num_tokens, in_features}, is_host), *linear);
+    ops.stream().synchronize();
+    best_s = std::min(best_s, clock.now_s() - start_s);
+  }
+  return best_s * static_cast<double>(out_features) / static_cast<double>(measured);
+}
+
+}  // namespace
+
+LayerCosts measure_layer_costs(Ops& ops, const ModelConfig& c, const ModelGrid& grid, DType dtype, int64_t num_tokens) {
+  const ModelShard first{.grid = grid, .layers = {0, c.num_layers}};
+  const int64_t q = first.heads(c).size() * c.head_dim, kv = first.kv_heads(c).size() * c.head_dim;
+  const int64_t intermediate = first.intermediate(c).size();
+  const auto seconds = [&](int64_t in, int64_t out) { return measure_linear(ops, dtype, num_tokens, in, out); };
+  return {.layer = seconds(c.hidden_size, q + 2 * kv) + seconds(q, c.hidden_size) +
+                   seconds(c.hidden_size, 2 * intermediate) + seconds(intermediate, c.hidden_size),
+          .embedding = 0,
+          .head = seconds(c.hidden_size, (c.vocab_size + grid.tp_size - 1) / grid.tp_size)};
+}
+
+int64_t overlap_from(const parallel::GroupCosts& costs, const ModelConfig& config, const ModelGrid& grid,
+                     double extra_s, int64_t max_tokens) {
+  if (grid.tp_size == 1 || costs.routes.empty()) return max_tokens + 1;
+  const int64_t token_bytes = config.hidden_size * 4 * (grid.num_parts() / grid.tp_size);
+  for (int64_t tokens = 32; tokens <= max_tokens; tokens *= 2) {
+    const int64_t part_bytes = tokens * token_bytes;
+    const size_t route = costs.route(parallel::TransferKind::kAllGather, part_bytes);
+    if (costs.routes[route].name == "shm") continue;
+    const parallel::LinkCosts& link = costs.routes[route].collective;
+    const double wire_s = link.beta_s_per_byte * static_cast<double>(part_bytes * (grid.tp_size - 1));
+    if (0.75 * 2 * wire_s > extra_s + 2 * link.alpha_s) return tokens;  // two more transfers begin
+  }
+  return max_tokens + 1;
+}
+
+}  // namespace tokenmill
