@@ -12,6 +12,7 @@ namespace {
 
 constexpr int64_t kLine = 64, kPage = 4096;
 constexpr double kMaxSleep_s = 200e-6;
+constexpr int kPausesPerWatch = 1000;  // about a quarter of a second
 
 int64_t rounded(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 int64_t control_bytes(const ChunkRing::Shape& shape) {
@@ -32,8 +33,10 @@ std::span<std::byte> ChunkRing::slot(uint64_t chunk) const {
 
 template <typename Ready>
 bool ChunkRing::wait(Ready&& ready) const {
-  for (parallel::BackOff back_off(kMaxSleep_s); !ready(); back_off.pause()) {
+  parallel::BackOff back_off(kMaxSleep_s);
+  for (int pauses = 1; !ready(); ++pauses, back_off.pause()) {
     if (stopped()) return false;
+    if (watch_ && pauses % kPausesPerWatch == 0) watch_();
   }
   return !stopped();
 }

@@ -1,7 +1,9 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 
 namespace tokenmill {
 
@@ -16,8 +18,10 @@ class ChunkRing {
     int num_consumers = 1;
     int64_t num_bytes() const;  ///< of memory
   };
-  /// memory: shape.num_bytes(), 64-byte aligned, all zeros before the first user touches it.
-  ChunkRing(std::span<std::byte> memory, const Shape& shape) : memory_(memory), shape_(shape) {}
+  /// memory: shape.num_bytes(), 64-byte aligned, all zeros before the first user touches it. watch: called now and then
+  /// in long waits, from any thread that waits; what it throws ends the wait.
+  ChunkRing(std::span<std::byte> memory, const Shape& shape, std::function<void()> watch = {})
+      : memory_(memory), shape_(shape), watch_(std::move(watch)) {}
 
   /// The slot of a chunk.
   std::span<std::byte> slot(uint64_t chunk) const;
@@ -45,6 +49,7 @@ class ChunkRing {
 
   std::span<std::byte> memory_;
   Shape shape_;
+  std::function<void()> watch_;
 };
 
 }  // namespace tokenmill

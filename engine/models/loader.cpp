@@ -10,6 +10,7 @@
 #include "engine/models/rank_load.h"
 #include "kernels/core/check.h"
 #include "kernels/core/log.h"
+#include "parallel/peer_watch.h"
 #include "parallel/shared_memory.h"
 
 namespace tokenmill {
@@ -42,9 +43,7 @@ std::vector<TensorNeed> gather_needs(const parallel::Comm& comm, const std::vect
   return merge_needs(all);
 }
 
-LoadStats run(const WeightPlan& plan, const NodePlan& node, const ChunkRing::Shape& shape, std::span<std::byte> memory,
-              const LoadOptions& options) {
-  const ChunkRing ring(memory, shape);
+LoadStats run(const WeightPlan& plan, const NodePlan& node, const ChunkRing& ring, const LoadOptions& options) {
   RankLoad load(plan, node, options, ring);
   if (const std::optional<Error> error = load.run()) throw *error;
   return load.stats();
@@ -56,7 +55,13 @@ LoadStats load_alone(const WeightPlan& plan, const LoadOptions& options) {
   node.chunks = read_all(node.load);
   const ChunkRing::Shape shape = node.ring_shape(options.num_slots);
   const OwnMemory memory(shape.num_bytes());
-  return run(plan, node, shape, memory.bytes(), options);
+  return run(plan, node, ChunkRing(memory.bytes(), shape), options);
+}
+
+/// Collective over the node. Waits for a process that is gone end by an Error(kMpi) that names it.
+ChunkRing shared_ring(const parallel::SharedMemory& memory, const ChunkRing::Shape& shape, const parallel::Comm& node) {
+  return {memory.bytes(), shape,
+          [watch = parallel::PeerWatch(node)] { watch.check("a chunk of the model's weights"); }};
 }
 
 LoadStats load_on_node(const WeightPlan& plan, const std::vector<TensorNeed>& needs, const parallel::Comm& comm,
@@ -74,7 +79,7 @@ LoadStats load_on_node(const WeightPlan& plan, const std::vector<TensorNeed>& ne
     if (comm.rank() == 0) log::warning("every rank of this node reads the weights for itself: {}", error.what());
     return load_alone(plan, options);
   }
-  return run(plan, node, shape, memory.bytes(), options);
+  return run(plan, node, shared_ring(memory, shape, comm), options);
 }
 
 /// Collective over the node: what rank 0 has learnt from the first ranks of the other nodes.
@@ -113,7 +118,7 @@ LoadStats load_on_job(const WeightPlan& plan, const std::vector<TensorNeed>& nee
   const ChunkRing::Shape shape = node.ring_shape(slots);
   const parallel::SharedMemory memory =
       parallel::agree_on(*group.job, [&] { return parallel::SharedMemory(*group.node, shape.num_bytes()); });
-  return run(plan, node, shape, memory.bytes(), options);
+  return run(plan, node, shared_ring(memory, shape, *group.node), options);
 }
 
 int64_t sum(const parallel::Comm& comm, int64_t value) {
@@ -132,10 +137,13 @@ LoadStats load_weights(const WeightPlan& plan, const LoadGroup& group, const Loa
     return stats;
   }
   const std::vector<TensorNeed> needs = parallel::agree_on(*group.job, [&] { return merge_needs(needs_of(plan)); });
-  parallel::agree(*group.job, failure_of([&] {
+  const std::optional<Error> failure = failure_of([&] {
     stats = options.mode == LoadMode::kBroadcast ? load_on_job(plan, needs, group, options)
                                                  : load_on_node(plan, needs, *group.node, options);
-  }));
+  });
+  // Where ranks cannot talk to each other any more they cannot agree either.
+  if (failure && failure->kind() == ErrorKind::kMpi) throw *failure;
+  parallel::agree(*group.job, failure);
   stats.node_bytes_read = sum(*group.node, stats.bytes_read);
   stats.job_bytes_read = sum(*group.job, stats.bytes_read);
   return stats;

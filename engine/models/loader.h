@@ -43,7 +43,8 @@ struct LoadStats {
 /// way; a rank without entries takes part all the same. options are the same on all ranks.
 ///
 /// Throws the same Error on every rank, naming file and tensor, when a file cannot be read or ends too early, or a sink
-/// throws; sinks are then in an unknown state.
+/// throws; sinks are then in an unknown state. Throws Error(kMpi) on this rank alone when a rank that it waits for is
+/// gone: the job must be aborted.
 LoadStats load_weights(const WeightPlan& plan, const LoadGroup& group = {}, const LoadOptions& options = {});
 
 }  // namespace tokenmill
