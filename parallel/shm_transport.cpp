@@ -45,7 +45,7 @@ ShmShape ShmShape::of_group(int size) {
 int64_t shm_window_bytes(int size) { return segment_bytes(ShmShape::of_group(size), size); }
 
 ShmTransport::ShmTransport(const Comm& group, const ShmShape& shape)
-    : rank_(group.rank()), size_(group.size()), shape_(shape), memory_(group, segment_bytes(shape, group.size())) {
+    : rank_(group.rank()), size_(group.size()), shape_(shape), memory_(group, group.size() * segment_bytes(shape, group.size())) {
   TM_ASSERT(shape.collective.num_readers == size_ - 1 && shape.collective.slot_bytes >= size_ * kLineBytes);
   const auto segment = [&](int rank) { return memory_.bytes().data() + rank * segment_bytes(shape, size_); };
   std::byte* const mine = segment(rank_);
