@@ -73,12 +73,20 @@ class Report {
   }
 
   /// Prints the summary; true when the files are equal.
-  bool finish() {
+  bool finish(const diff::PairingNotes& notes) {
     const int64_t found = num_different_ + num_only_a_ + num_only_b_;
     if (found > num_printed_) fmt::print(out_, "... and {} more\n", format_count(found - num_printed_));
     fmt::print(out_, "A {}\nB {}\nrows: {} equal, {} different, {} only in A, {} only in B\n", a_.path(), b_.path(),
                format_count(num_equal_), format_count(num_different_), format_count(num_only_a_),
                format_count(num_only_b_));
+    if (notes.num_moved > 0)
+      fmt::print(out_, "{} of the compared rows stand in another order in B than in A\n",
+                 format_count(notes.num_moved));
+    if (notes.num_separated > 0)
+      fmt::print(out_,
+                 "at least {} ids are in both and were not compared: their rows stand too far apart for one reading; "
+                 "bring both outputs into one order first\n",
+                 format_count(notes.num_separated));
     for (const auto& [field, count] : fields_) fmt::print(out_, "  {}: first difference of {} rows\n", field, count);
     if (num_logprobs_ > 0)
       fmt::print(out_, "logprobs: largest distance {:.3g}{} in rows that are equal otherwise; tolerance {:.3g}\n",
@@ -125,9 +133,9 @@ int diff_outputs(const RunOptions& options, std::ostream& out) {
   try {
     diff::RowStream a(output_file(wanted.a)), b(output_file(wanted.b));
     Report report(wanted, a, b, out);
-    diff::visit_pairs(a, b,
-                      [&](const diff::ResultLine* left, const diff::ResultLine* right) { report.take(left, right); });
-    const bool equal = report.finish();
+    const diff::PairingNotes notes = diff::visit_pairs(
+        a, b, [&](const diff::ResultLine* left, const diff::ResultLine* right) { report.take(left, right); });
+    const bool equal = report.finish(notes);
     out.flush();
     if (!out) throw Error(ErrorKind::kIo, "standard output cannot be written");
     return equal ? kExitDone : kExitDifferent;

@@ -89,7 +89,12 @@ RowKey RowStream::key_of(const ResultLine& line) const {
     if (name == "row") row = value;
     return true;
   });
-  if (id.empty()) throw Error(ErrorKind::kInput, "{}: no result row: it has neither id nor custom_id", place(line));
+  if (id.empty()) {
+    const io::JsonValue json = io::parse_json(line.bytes, place(line));  // throws where it is no JSON
+    if (json.is_object())
+      throw Error(ErrorKind::kInput, "{}: no result row: it has neither id nor custom_id", place(line));
+    throw Error(ErrorKind::kInput, "{}: no result row: found {}, expected an object", place(line), json.kind_name());
+  }
   RowKey key{.id_json = io::to_json(io::parse_json(id, place(line))), .row = {}};
   if (row.empty()) return key;
   if (const io::JsonValue number = io::parse_json(row, place(line)); number.is_number() && number.fits_int64())

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <sstream>
+#include <tuple>
 
 #include "app/commands/commands.h"
 #include "app/diff/compare.h"
@@ -177,13 +178,55 @@ TEST_CASE("rows are paired by id, and the side that misses rows is found out") {
     return out;
   };
   CHECK(pairs(rows("abc", "x"), rows("abc", "y")) == "1/1 2/2 3/3 ");
-  CHECK(pairs(rows("abcdef", "x"), rows("bdf", "y")) == "1/- 2/1 3/- 4/2 5/- 6/3 ");
-  CHECK(pairs(rows("bdf", "x"), rows("abcdef", "y")) == "-/1 1/2 -/3 2/4 -/5 3/6 ");
-  CHECK(pairs(rows("abc", "x"), rows("azc", "y")) == "1/1 2/2 3/3 ");             // another id in the same place
+  CHECK(pairs(rows("abcdef", "x"), rows("bdf", "y")) == "2/1 4/2 6/3 1/- 3/- 5/- ");
+  CHECK(pairs(rows("bdf", "x"), rows("abcdef", "y")) == "1/2 2/4 3/6 -/1 -/3 -/5 ");
+  CHECK(pairs(rows("abc", "x"), rows("azc", "y")) == "1/1 3/3 2/2 ");             // another id in the same place
   CHECK(pairs(rows("aaa", "x"), rows("aa", "y")) == "1/1 2/2 3/- ");              // ids need not be unique
   CHECK(pairs(rows("abc", "x"), rows("xyz", "y", 2)) == "1/- 2/- 3/1 -/2 -/3 ");  // no id in common: row numbers
   CHECK(pairs(rows("abc", "x"), {}) == "1/- 2/- 3/- ");
   CHECK(pairs({}, {}) == "");
+  // Another order.
+  CHECK(pairs(rows("abc", "x"), rows("cab", "y")) == "1/2 2/3 3/1 ");
+  CHECK(pairs(rows("abcd", "x"), rows("dcba", "y")) == "4/1 3/2 2/3 1/4 ");
+  CHECK(pairs(rows("abca", "x"), rows("caab", "y")) == "1/2 2/4 3/1 4/3 ");
+}
+
+TEST_CASE("outputs of inputs in another order are paired by id, and what stands elsewhere is counted") {
+  const auto rows = [](const std::vector<int>& blocks, int64_t block) {
+    std::string out;
+    int64_t row = 0;
+    for (const int b : blocks)
+      for (int64_t i = 0; i < block; ++i) out += native(row++, fmt::format("{}-{}", b, i), "x") + "\n";
+    return out;
+  };
+  // Blocks longer than the look-ahead: row numbers agree, ids do not.
+  const Outcome swapped = run_diff_of(rows({1, 2}, 5000), rows({2, 1}, 5000));
+  CHECK(swapped.code == kExitDone);
+  CHECK(swapped.text.find("rows: 10,000 equal, 0 different, 0 only in A, 0 only in B\n") != std::string::npos);
+  CHECK(swapped.text.find("10,000 of the compared rows stand in another order in B than in A\n") != std::string::npos);
+  CHECK(run_diff_of(rows({1}, 10), rows({1}, 10)).text.find("another order") == std::string::npos);
+}
+
+TEST_CASE("rows that stand too far apart to be paired are counted") {
+  const test::TempDir dir;
+  std::vector<std::string> a, b;
+  for (int64_t i = 0; i < 10000; ++i) {
+    a.push_back(native(i, std::to_string(i), "x"));
+    b.push_back(native(i, std::to_string((i + 5000) % 10000), "x"));
+  }
+  const auto run = [&](int64_t max_waiting_bytes) {
+    diff::RowStream left(dir.write("a.jsonl", lines(a))), right(dir.write("b.jsonl", lines(b)));
+    int64_t num_visits = 0;
+    const diff::PairingNotes notes = diff::visit_pairs(
+        left, right, [&](const auto*, const auto*) { ++num_visits; }, max_waiting_bytes);
+    return std::tuple(num_visits, notes.num_moved, notes.num_separated);
+  };
+  CHECK(run(100 << 20) == std::tuple(10000, 10000, 0));
+  // Half of what waits has to be given up, with what stands in its place: ids that come later find no pair any more.
+  const auto [num_visits, num_moved, num_separated] = run(int64_t{5000} * static_cast<int64_t>(a[0].size()) / 2);
+  CHECK(num_visits == 10000);
+  CHECK(num_moved + num_separated == 10000);
+  CHECK(num_separated > 4000);
 }
 
 TEST_CASE("a gap longer than the look-ahead is bridged by row numbers") {
@@ -204,9 +247,8 @@ TEST_CASE("diff prints differences and a summary, and its exit code says which")
   const Outcome outcome = run_diff_of(a, b);
   CHECK(outcome.code == kExitDifferent);
   CHECK(outcome.text.find("row 1, id \"b\": outputs[0].cumulative_logprob is -1 in A, -1.25 in B (0.25 apart)\n"
-                          "row 2, id \"c\": only in A\n"
-                          "row 3, id \"d\": outputs[0].text is \"x\" in A, \"y\" in B (different from character 1 on)\n") !=
-        std::string::npos);
+                          "row 3, id \"d\": outputs[0].text is \"x\" in A, \"y\" in B (different from character 1 on)\n"
+                          "row 2, id \"c\": only in A\n") != std::string::npos);
   CHECK(outcome.text.find("rows: 1 equal, 2 different, 1 only in A, 0 only in B\n") != std::string::npos);
   CHECK(outcome.text.find("  outputs[].text: first difference of 1 rows\n") != std::string::npos);
   CHECK(outcome.text.find("logprobs: largest distance 0.25 (row 1, id \"b\")") != std::string::npos);
@@ -235,7 +277,10 @@ TEST_CASE("what cannot be compared exits with 2 and is named") {
   const auto error = [&](const std::string& b) { return error_of([&] { run_diff(good, b); }, kExitUsage); };
   CHECK(error(dir / "none").find("none: no such file or directory") != std::string::npos);
   CHECK(error(dir.write("torn", native(0, "a", "x").substr(0, 80))).find("torn:1") != std::string::npos);
-  CHECK(error(dir.write("text", "hello\n")).find("text:1: no result row: it has neither id nor custom_id") !=
+  CHECK(error(dir.write("text", "hello\n")).find("text:1: invalid JSON at byte 1") != std::string::npos);
+  CHECK(error(dir.write("list", "[1]\n")).find("list:1: no result row: found array, expected an object") !=
+        std::string::npos);
+  CHECK(error(dir.write("object", "{\"x\":1}\n")).find("object:1: no result row: it has neither id nor custom_id") !=
         std::string::npos);
   CHECK(error(dir.write("cut.gz", test::gzip(lines({native(0, "a", "y")})).substr(0, 60))).find("cut.gz") !=
         std::string::npos);
