@@ -184,6 +184,7 @@ void OutputClaim::check_results(bool before_removal) const {
 }
 
 void OutputClaim::make_journal() const {
+  directory_.make();  // by itself, so that an error names what the user named
   make_directory(staged_journal());
   write_new_file(staged_journal() + "/" + OutputDir::kMarkerName, kJournalMarker);
   const Owner owner{.host = parallel::host_name(),

@@ -153,6 +153,10 @@ void Codec::check_row(ParsedRow& row, const jobs::RecordSource& source) const {
   if (!sampling.max_tokens && !std::holds_alternative<text::ChatRequest>(row.prompt))
     sampling.max_tokens = kDefaultCompletionTokens;
   if (echoes_logprobs(row) && !sampling.prompt_logprobs) sampling.prompt_logprobs = sampling.logprobs;
+  if (!sampling.detokenize && answer.echo)
+    throw BadRow{
+        "invalid_request", "echo",
+        "echo is true and detokenize is false, so there is no text for the prompt's to stand before; drop one"};
   if (!sampling.detokenize) answer.return_token_ids = true;  // there is nothing else to return
   sampling.bad_words = tokenize_bad_words(tokenizer_, row.settings.bad_words);
   if (const std::optional<FieldError> wrong = check(sampling, options_.vocab_size, options_.max_logprobs))

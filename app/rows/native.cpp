@@ -44,6 +44,14 @@ void read_prompt(const JsonValue& record, ParsedRow& row) {
   }
 }
 
+/// What says who a row is and what is to be completed does not stand under "sampling".
+void check_is_sampling(const JsonValue& sampling) {
+  for (const auto& [name, ignored] : sampling.members())
+    if (name == "id" || name == "sampling" || std::find(kPrompts.begin(), kPrompts.end(), name) != kPrompts.end())
+      throw BadRow{"invalid_request", name,
+                   fmt::format("{} stands under sampling; it belongs to the row itself, beside sampling", name)};
+}
+
 /// Fields inside "sampling": the same as at top level, each in one place only.
 void read_sampling_object(const JsonValue& record, const JsonValue& sampling, ParsedRow& row) {
   for (const auto& [name, value] : sampling.members())
@@ -102,17 +110,17 @@ void read_native(const JsonValue& record, const std::vector<std::string>& passth
   row.shape = RowShape::kNative;
   row.passthrough_json = kept_members(record, passthrough);
   row.id_json = read_id(record);
-  read_prompt(record, row);
-  std::vector<std::string_view> handled = {"id"};
-  handled.insert(handled.end(), kPrompts.begin(), kPrompts.end());
   const JsonValue* sampling = given(record, "sampling");
   if (sampling != nullptr && !sampling->is_object())
     throw BadRow{
         "invalid_request", "sampling",
         fmt::format("sampling is {}; it must be an object", sampling->is_array() ? "a list" : shown(*sampling))};
-  handled.emplace_back("sampling");
+  if (sampling != nullptr) check_is_sampling(*sampling);
+  read_prompt(record, row);
   check_token_limits(record, sampling);
   if (sampling != nullptr) read_sampling_object(record, *sampling, row);
+  std::vector<std::string_view> handled = {"id", "sampling"};
+  handled.insert(handled.end(), kPrompts.begin(), kPrompts.end());
   for (const std::string_view column : read_fields(record, RowShape::kNative, handled, row)) {
     if (std::find(passthrough.begin(), passthrough.end(), column) != passthrough.end()) continue;
     if (const std::string meant = misspelt_field(column); !meant.empty())

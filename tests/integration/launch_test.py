@@ -101,6 +101,12 @@ class Launch(Case):
         self.assertEqual(tokenmill(*arguments, "--restart").code, 0)
         self.assertIn(b'"id":2', (self.dir / "o" / "output.jsonl").read_bytes())
 
+    def test_an_output_that_cannot_be_made_is_named_as_it_was_given(self):
+        rows = self.write("in.jsonl", ROW)
+        result = tokenmill("run", "--model", TINY, "--input", rows, "--output", "/dev/null/answers")
+        self.assertEqual(result.code, 4, result.stderr)
+        self.assertIn("output directory /dev/null/answers cannot be made: Not a directory", result.stderr)
+
     def test_the_job_file_and_flags(self):
         job = self.write("job.yaml", f"model: {TINY}\ninput: {self.write('in.jsonl', ROW)}\noutput: {self.dir}/o\n"
                                      "sampling:\n  max_tokens: 5\n")

@@ -45,6 +45,14 @@ TEST_CASE("a native row's sampling is an object or null") {
   CHECK(error_of(R"({"prompt":"x","sampling":null})").empty());
 }
 
+TEST_CASE("what is no sampling parameter is sent out of sampling, whether the row has it too or not") {
+  for (const char* record : {R"({"sampling":{"prompt":"y"}})", R"({"prompt":"x","sampling":{"prompt":"y"}})"})
+    CHECK(error_of(record) ==
+          "prompt: in.jsonl:1: prompt stands under sampling; it belongs to the row itself, beside sampling");
+  CHECK(error_of(R"({"prompt":"x","sampling":{"id":3}})").starts_with("id: in.jsonl:1: id stands under sampling"));
+  CHECK(error_of(R"({"sampling":{"top_k":1}})").find("field \"prompt\" is missing") != std::string::npos);
+}
+
 TEST_CASE("a native row may use the newer name of max_tokens, not two different limits") {
   CHECK(request_of(R"({"messages":[{"role":"user","content":"x"}],"max_completion_tokens":5})").sampling.max_tokens ==
         5);

@@ -94,4 +94,7 @@ TEST_CASE("echo gives back the prompt's text, of a chat its final message when i
   CHECK(text(chat + R"(,{"role":"assistant","content":"so "}]})") == "so ");
   const auto item = encode(c, R"({"prompt":"ab","echo":true})");
   CHECK(c.format(*item, answer("cd")).record.find(R"("text":"abcd")") != std::string::npos);
+  CHECK(error_of(R"({"prompt":"ab","echo":true,"detokenize":false})") ==
+        "echo: in.jsonl:1: echo is true and detokenize is false, so there is no text for the prompt's to stand before; "
+        "drop one");
 }
