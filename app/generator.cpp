@@ -55,12 +55,15 @@ bool EngineGenerator::follow(std::unique_ptr<rows::RowItem>& item) {
 std::vector<jobs::FinishedRow> EngineGenerator::take_finished() {
   std::vector<jobs::FinishedRow> out = std::move(finished_);
   finished_.clear();
-  for (const RequestOutput& output : engine_.take_finished()) {
+  for (RequestOutput& output : engine_.take_finished()) {
     const auto found = items_.find(output.request_id);
     TM_ASSERT(found != items_.end(), "the engine finished row {}, which it was not given", output.request_id);
     const Computed& computed = found->second;
     finish(*computed.item, output, out);
-    for (const auto& follower : computed.followers) finish(*follower, output, out);
+    for (const auto& follower : computed.followers) {
+      output.timing = {.pulled_s = follower->pulled_s, .finished_s = output.timing.finished_s};  // it was not computed
+      finish(*follower, output, out);
+    }
     num_followers_ -= static_cast<int64_t>(computed.followers.size());
     held_bytes_ -= computed.held_bytes;
     duplicates_.remove(output.request_id);

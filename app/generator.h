@@ -40,8 +40,8 @@ class EngineGenerator final : public jobs::Generator {
   jobs::GeneratorStats stats() const override;
   const Distributions& distributions() const override { return engine_.distributions(); }
 
-  /// Called with every finished row that reached the engine: its times, for row_metrics.jsonl. A row that was not
-  /// computed because an equal one was has that one's times.
+  /// Called with every finished row that reached the engine: its times, for row_metrics.jsonl. Of a row that
+  /// was not computed because an equal one was: when it was pulled and when that one's answer came.
   void on_finished(std::function<void(const rows::RowItem&, const RequestOutput&)> callback) {
     on_finished_ = std::move(callback);
   }

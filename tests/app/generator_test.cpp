@@ -110,6 +110,29 @@ TEST_CASE("greedy rows are equal whatever their seeds and names") {
   CHECK(answer_of(lines.at(2)) == answer_of(lines.at(0)));
 }
 
+TEST_CASE("a row that waited for an equal one's answer has its own clock and no times of computing") {
+  Fixture f({.max_num_seqs = 4, .dedup = true});
+  std::map<int64_t, RequestTiming> timings;
+  f.generator.on_finished([&](const rows::RowItem& item, const RequestOutput& output) {
+    CHECK(output.num_completion_tokens == 9);
+    timings[item.row()] = output.timing;
+  });
+  for (const double pulled_s : {100.0, 200.0}) {
+    auto item = f.codec.encode({.row = f.num_rows, .file = "in.jsonl", .line = f.num_rows + 1},
+                               R"({"prompt":"same","temperature":0,"max_tokens":9,"ignore_eos":true})");
+    item->pulled_s = pulled_s;
+    f.generator.submit(std::move(item));
+    ++f.num_rows;
+  }
+  f.run();
+  CHECK(timings.at(0).pulled_s == 100);
+  CHECK(timings.at(0).first_token_s.has_value());
+  CHECK(timings.at(1).pulled_s == 200);
+  CHECK(timings.at(1).finished_s == timings.at(0).finished_s);
+  CHECK_FALSE(timings.at(1).first_scheduled_s.has_value());
+  CHECK_FALSE(timings.at(1).first_token_s.has_value());
+}
+
 TEST_CASE("an error of the engine is each equal row's own") {
   Fixture f({.max_num_seqs = 4, .dedup = true});
   const std::string long_prompt(300, 'q');
