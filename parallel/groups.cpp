@@ -1,24 +1,29 @@
 #include "parallel/groups.h"
 
+#include <fmt/format.h>
+
 #include "kernels/core/check.h"
 
 namespace tokenmill::parallel {
 
 Grid resolve_grid(const Grid& asked, int num_ranks) {
   TM_ASSERT(asked.tp >= 1 && asked.pp >= 1 && asked.dp >= 0 && num_ranks >= 1);
-  const int replica = asked.tp * asked.pp;
+  const int64_t replica = int64_t{asked.tp} * asked.pp;
+  if (asked.dp != 0 && asked.dp * replica != num_ranks)
+    throw Error(
+        ErrorKind::kConfig,
+        "--data-parallel-size {} x --pipeline-parallel-size {} x --tensor-parallel-size {} = {} ranks, and there "
+        "{}; start {}{}",
+        asked.dp, asked.pp, asked.tp, asked.dp * replica, num_ranks == 1 ? "is 1" : fmt::format("are {}", num_ranks),
+        asked.dp * replica, num_ranks % replica == 0 ? " or leave --data-parallel-size out" : "");
   if (num_ranks % replica != 0)
     throw Error(ErrorKind::kConfig,
-                "--tensor-parallel-size {} x --pipeline-parallel-size {} = {} ranks per replica does not divide the {} "
-                "ranks that were started; start a multiple of {}",
-                asked.tp, asked.pp, replica, num_ranks, replica);
-  const int dp = num_ranks / replica;
-  if (asked.dp != 0 && asked.dp != dp)
-    throw Error(ErrorKind::kConfig,
-                "--data-parallel-size {} x {} ranks per replica = {} ranks, but {} were started; start {} or leave "
-                "--data-parallel-size out",
-                asked.dp, replica, asked.dp * replica, num_ranks, asked.dp * replica);
-  return {.dp = dp, .pp = asked.pp, .tp = asked.tp};
+                "--pipeline-parallel-size {} x --tensor-parallel-size {} = {} ranks a replica, and there {}: no whole "
+                "number of replicas; start {}{}",
+                asked.pp, asked.tp, replica, num_ranks == 1 ? "is 1" : fmt::format("are {}", num_ranks),
+                num_ranks > replica ? fmt::format("{} or ", num_ranks / replica * replica) : "",
+                (num_ranks / replica + 1) * replica);
+  return {.dp = static_cast<int>(num_ranks / replica), .pp = asked.pp, .tp = asked.tp};
 }
 
 std::vector<GridPlace> lay_grid(const Topology& topology, const Grid& grid) {

@@ -22,7 +22,7 @@ struct GridPlace {
   bool operator==(const GridPlace&) const = default;
 };
 
-/// Fills in dp. Throws Error(kConfig) naming both numbers when dp x pp x tp is not num_ranks.
+/// Fills in dp. Throws Error(kConfig) naming the numbers and those that would work when dp x pp x tp is not num_ranks.
 Grid resolve_grid(const Grid& asked, int num_ranks);
 
 /// Pure: coordinates by world rank. The grid is laid over the ranks sorted by (node, local rank), tp fastest, then pp,
