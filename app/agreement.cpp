@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <set>
 
+#include "app/layout.h"
 #include "app/report_sections.h"
 #include "io/file.h"
 
@@ -39,25 +40,30 @@ std::string file_digest(const std::string& path) {
 
 }  // namespace
 
-JobFacts job_facts(const RunOptions& options, const Replica& replica) {
+JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const std::string& numerics) {
   static const std::set<std::string> kPaths = {"model", "output", "chat_template"};
   JobFacts facts;
-  for (const jobs::ReportSection& section : {configuration_section(options, replica), sampling_section(options.sampling)}) {
+  for (const jobs::ReportSection& section :
+       {configuration_section(options, choice), sampling_section(options.sampling)}) {
     for (const auto& [name, value] : section) {
       if (!kPaths.contains(name)) facts.emplace_back(name, as_text(value));
     }
   }
-  facts.emplace_back("numerics", replica.ops->numerics());
+  facts.emplace_back("numerics", numerics);
+  // The number of parts whose products are added; how many ranks hold them does not matter.
+  facts.emplace_back("tensor_parallel_parts", std::to_string(model_grid(options).num_parts()));
   if (!options.chat_template.empty()) facts.emplace_back("chat_template", file_digest(options.chat_template));
   std::set<std::string> files;
-  for (const auto& [name, source] : replica.checkpoint->weights().all()) files.insert(source.file);
-  if (!replica.checkpoint->is_gguf()) {
+  for (const auto& [name, source] : choice.checkpoint->weights().all()) files.insert(source.file);
+  if (!choice.checkpoint->is_gguf()) {
     for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
       if (const std::string path = options.model + "/" + name; std::filesystem::exists(path)) files.insert(path);
     }
   }
   for (const std::string& path : files) {
-    facts.emplace_back("model file " + (replica.checkpoint->is_gguf() ? "(GGUF)" : std::filesystem::path(path).filename().string()), file_digest(path));
+    facts.emplace_back(
+        "model file " + (choice.checkpoint->is_gguf() ? "(GGUF)" : std::filesystem::path(path).filename().string()),
+        file_digest(path));
   }
   return facts;
 }

@@ -3,7 +3,8 @@
 #include <utility>
 #include <vector>
 
-#include "app/build.h"
+#include "app/model_choice.h"
+#include "app/options.h"
 #include "parallel/mpi.h"
 
 namespace tokenmill::app {
@@ -11,9 +12,10 @@ namespace tokenmill::app {
 /// (name, value) of everything that decides what a row's result is, apart from the row.
 using JobFacts = std::vector<std::pair<std::string, std::string>>;
 
-/// Options in force, numerics, and digests of the model's files (weights: size, beginning and end) and of --chat-template.
-/// Paths are left out: node-local copies may lie anywhere.
-JobFacts job_facts(const RunOptions& options, const Replica& replica);
+/// Options in force, numerics, and digests of the model's files (weights: size, beginning and end) and of
+/// --chat-template. Paths are left out: node-local copies may lie anywhere. Of the layout only what changes bits:
+/// replicas and pipeline stages do not, nor does the tensor-parallel size under --tp-invariant.
+JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const std::string& numerics);
 
 /// Collective. Throws the same Error(kConfig) on every rank, naming the first rank and fact that differ from rank 0's: a
 /// stale copy of a model or another flag on one node must not be mixed into the results.

@@ -1,54 +1,55 @@
 #pragma once
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "app/model_choice.h"
 #include "app/options.h"
-#include "engine/memory_plan.h"
+#include "app/rank_plan.h"
+#include "app/ranks.h"
+#include "app/replica_channels.h"
 #include "engine/model_runner.h"
-#include "engine/models/checkpoint.h"
-#include "engine/models/decoder.h"
 #include "kernels/ops.h"
+#include "parallel/connect.h"
 
 namespace tokenmill::app {
 
-/// What a rank knows about its place before it builds anything (parallel/topology).
-struct RankShare {
-  int num_threads = 1;    ///< its share of the affinity mask
-  int ranks_on_node = 1;  ///< ranks that share this node's memory
-};
-
 /// One rank's part of a replica, in order of construction (members are destroyed in reverse).
 struct Replica {
-  std::unique_ptr<Checkpoint> checkpoint;
   std::unique_ptr<Ops> ops;
-  DType dtype = DType::kF32;
-  std::string dtype_note;  ///< why it is not the checkpoint's own; empty otherwise
-  int64_t max_model_len = 0;
-  int64_t num_parameters = 0;
+  ModelChoice choice;
+  RankPlan plan;
   Buffer weights;
-  std::unique_ptr<Decoder> model;
-  MemoryPlan memory;
+  // What connects it with the other ranks of its replica; empty where there are none.
+  parallel::HostProgress progress;
+  parallel::Connection tp, pp;
+  std::unique_ptr<ReplicaLink> link;
+  std::unique_ptr<MpiPlanChannel> plans;
+  std::unique_ptr<MpiResultChannel> results;  ///< on the leader and the last stage's first rank
   std::unique_ptr<ModelRunner> runner;
-  /// ("open", "load", "allocate") and the seconds each took.
+  std::unique_ptr<LeaderRunner> leader;  ///< on the leader
+  /// ("open", "measure", "plan", "load", "connect", "allocate") and the seconds each took.
   std::vector<std::pair<std::string, double>> startup_seconds;
+
+  /// Leader: what the engine runs its steps on.
+  Runner& steps() { return leader ? static_cast<Runner&>(*leader) : *runner; }
+  /// Leader, after the last step: lets the followers go.
+  void stop_followers();
+  /// Follower: executes the leader's steps until it is let go.
+  void follow();
 };
-
-/// The compute dtype: --dtype, else the checkpoint's (bfloat16 for GGUF); float16 is widened where the device lacks it,
-/// and note says so. Throws Error(kConfig) for a dtype the device cannot compute in.
-DType choose_dtype(const RunOptions& options, const Checkpoint& checkpoint, const Ops& ops, std::string& note);
-
-/// --max-model-len, else the checkpoint's. Throws Error(kConfig) when it exceeds what the checkpoint's positions allow.
-int64_t choose_max_model_len(const RunOptions& options, const ModelConfig& config);
 
 /// Warns about tensors that the model does not use: they may belong to a layer the configuration does not know of. A tied
 /// head stored twice and stored rotary frequencies are expected.
 void warn_of_unused_tensors(const WeightBuilder& builder, const ModelConfig& config);
 
-/// Opens the model, plans memory, loads the weights and makes the runner. Everything that can be refused is refused
-/// before weights are read. Local to this rank: no communication.
-std::unique_ptr<Replica> build_replica(const RunOptions& options, const RankShare& share);
+/// Collective over world. Opens the model and plans this rank's memory; the ranks agree on what decides results, those
+/// of a replica on the number of KV blocks. Everything that can be refused is refused here, on all ranks, before
+/// weights are read.
+std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ranks, const parallel::Comm& world);
+
+/// Collective over world, after plan_replica(): loads the weights, makes the runner and what connects the ranks.
+void load_replica(Replica& replica, const Ranks& ranks, const parallel::Comm& world);
 
 }  // namespace tokenmill::app

@@ -33,6 +33,9 @@ class EngineGenerator final : public jobs::Generator {
 
   void submit(std::unique_ptr<jobs::WorkItem> item) override;
   bool step() override { return engine_.step(); }
+  void finish() override {
+    if (at_end_) at_end_();
+  }
   std::vector<jobs::FinishedRow> take_finished() override;
   bool idle() const override { return engine_.idle() && finished_.empty(); }
   int64_t wants() const override;
@@ -45,6 +48,8 @@ class EngineGenerator final : public jobs::Generator {
   void on_finished(std::function<void(const rows::RowItem&, const RequestOutput&)> callback) {
     on_finished_ = std::move(callback);
   }
+  /// Called when no row will come any more and all are finished: lets a replica's followers go.
+  void at_end(std::function<void()> callback) { at_end_ = std::move(callback); }
 
  private:
   /// A row in the engine and those that wait for its answer.
@@ -68,6 +73,7 @@ class EngineGenerator final : public jobs::Generator {
   std::array<int64_t, 3> rows_by_reason_{};  // answered, by FinishReason
   int64_t rows_broken_ = 0;
   std::function<void(const rows::RowItem&, const RequestOutput&)> on_finished_;
+  std::function<void()> at_end_;
 };
 
 }  // namespace tokenmill::app

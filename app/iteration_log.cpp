@@ -12,9 +12,9 @@ namespace {
 
 constexpr double kFlush_s = 2;  // so that a log can be watched
 
-io::File create(const std::string& path, int rank, int num_ranks) {
+io::File create(const std::string& path, int replica, int num_replicas) {
   try {
-    return io::File::create(iteration_log_path(path, rank, num_ranks));
+    return io::File::create(iteration_log_path(path, replica, num_replicas));
   } catch (const Error& error) {
     throw Error(ErrorKind::kConfig, "--iteration-log {}: {}", path, error.what());
   }
@@ -22,8 +22,8 @@ io::File create(const std::string& path, int rank, int num_ranks) {
 
 }  // namespace
 
-std::string iteration_log_path(const std::string& path, int rank, int num_ranks) {
-  return num_ranks > 1 ? fmt::format("{}.{}", path, rank) : path;
+std::string iteration_log_path(const std::string& path, int replica, int num_replicas) {
+  return num_replicas > 1 ? fmt::format("{}.{}", path, replica) : path;
 }
 
 std::string iteration_line(const StepRecord& s, double origin_s) {
@@ -36,8 +36,8 @@ std::string iteration_line(const StepRecord& s, double origin_s) {
       s.num_logits_rows, s.num_used_blocks, s.host_wait_s, s.op_times.gemm_s, s.op_times.attention_s, other_s);
 }
 
-IterationLog::IterationLog(const std::string& path, int rank, int num_ranks)
-    : writer_(create(path, rank, num_ranks)), origin_s_(SteadyClock().now_s()) {}
+IterationLog::IterationLog(const std::string& path, int replica, int num_replicas)
+    : writer_(create(path, replica, num_replicas)), origin_s_(SteadyClock().now_s()) {}
 
 void IterationLog::add(const StepRecord& step) {
   writer_.write(iteration_line(step, origin_s_) + "\n");

@@ -14,14 +14,14 @@ namespace tokenmill::app {
 /// waiting for other ranks that nothing else hides (0 in a replica of one rank).
 std::string iteration_line(const StepRecord& step, double origin_s);
 
-/// --iteration-log as the rank writes it: with several ranks a file each, "PATH.RANK".
-std::string iteration_log_path(const std::string& path, int rank, int num_ranks);
+/// --iteration-log as the replica writes it: with several replicas a file each, "PATH.REPLICA".
+std::string iteration_log_path(const std::string& path, int replica, int num_replicas);
 
 /// A file of such lines, one replica's. One thread.
 class IterationLog {
  public:
   /// path: --iteration-log; the file is iteration_log_path()'s. Throws Error(kConfig) when it cannot be written.
-  IterationLog(const std::string& path, int rank, int num_ranks);
+  IterationLog(const std::string& path, int replica, int num_replicas);
   void add(const StepRecord& step);
   void close() { writer_.close(); }
 

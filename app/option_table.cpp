@@ -12,13 +12,8 @@ using S = OptionShape;
 constexpr unsigned kEngines = kRun | kBenchThroughput;
 constexpr unsigned kModels = kEngines | kInspect | kTokenize;
 constexpr unsigned kAll = kModels | kBenchKernels | kDiff;
+constexpr int64_t kMaxRanks = 1 << 20;
 constexpr int64_t kMaxTokens = int64_t{1} << 30;  // positions are counted in int32 on devices
-
-void only_one(const Setting& setting, const char* what) {
-  if (read_integer(setting, 1, 65536) != 1)
-    throw Error(ErrorKind::kConfig, "{} is {}; {} is not available in this version: use 1", setting.where,
-                setting.values[0], what);
-}
 
 std::optional<DType> read_dtype(const Setting& setting) {
   const std::string word = read_word(setting, {"auto", "half", "float16", "bfloat16", "float", "float32"});
@@ -74,15 +69,16 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"model", "Model", S::kValue, "PATH", "Hugging Face directory or .gguf file", "required", kModels,
      [](RunOptions& o, const Setting& s) { o.model = read_text(s); }},
     {"dtype", "Model", S::kValue, "NAME",
-     "auto, half, bfloat16 or float (auto: the checkpoint's, bfloat16 for GGUF; half is widened where the CPU lacks it)",
+     "auto, half, bfloat16 or float (auto: the checkpoint's, bfloat16 for GGUF; half is widened where the CPU lacks "
+     "it)",
      "auto", kEngines, [](RunOptions& o, const Setting& s) { o.dtype = read_dtype(s); }},
     {"max-model-len", "Model", S::kValue, "TOKENS", "longest prompt plus answer", "the model's own", kEngines,
      [](RunOptions& o, const Setting& s) { o.max_model_len = read_integer(s, 2, kMaxTokens); }},
     {"chat-template", "Model", S::kValue, "FILE", "Jinja file that replaces the checkpoint's chat template",
      "the model's own", kRun | kTokenize, [](RunOptions& o, const Setting& s) { o.chat_template = read_text(s); }},
     {"chat-template-kwargs", "Model", S::kMap, "NAME=VALUE...",
-     "template variables of chats that do not set them; values as JSON, else text (enable_thinking=false)", "none", kRun,
-     [](RunOptions& o, const Setting& s) { o.chat_template_kwargs = read_variables(s); }},
+     "template variables of chats that do not set them; values as JSON, else text (enable_thinking=false)", "none",
+     kRun, [](RunOptions& o, const Setting& s) { o.chat_template_kwargs = read_variables(s); }},
     {"generation-config", "Model", S::kValue, "auto|none",
      "auto: sampling defaults from the model's generation_config.json; none: leave them out", "auto", kRun,
      [](RunOptions& o, const Setting& s) {
@@ -110,15 +106,17 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"row-metrics", "Rows", S::kSwitch, "BOOL", "write times and ranks of each row to row_metrics.jsonl", "false", kRun,
      [](RunOptions& o, const Setting& s) { o.row_metrics = read_bool(s); }},
     {"overlong", "Rows", S::kValue, "WHAT",
-     "prompts beyond the model's length: error, truncate-left or truncate-right (cut there), skip (a result that says so, "
+     "prompts beyond the model's length: error, truncate-left or truncate-right (cut there), skip (a result that says "
+     "so, "
      "no error)",
      "error", kRun, read_overlong},
     {"max-logprobs", "Rows", S::kValue, "N", "most logprobs per token that a row may ask for; -1: no limit", "20", kRun,
      [](RunOptions& o, const Setting& s) { o.max_logprobs = read_integer(s, -1); }},
     {"metrics-file", "Rows", S::kValue, "FILE", "counters in Prometheus text format, replaced every 5 s and at the end",
      "none", kRun, [](RunOptions& o, const Setting& s) { o.metrics_file = read_text(s); }},
-    {"iteration-log", "Rows", S::kValue, "FILE", "one JSON line for each step; with several ranks a file each, FILE.RANK",
-     "none", kEngines, [](RunOptions& o, const Setting& s) { o.iteration_log = read_text(s); }},
+    {"iteration-log", "Rows", S::kValue, "FILE",
+     "one JSON line for each step; with several replicas a file each, FILE.REPLICA", "none", kEngines,
+     [](RunOptions& o, const Setting& s) { o.iteration_log = read_text(s); }},
     {"max-record-bytes", "Rows", S::kValue, "BYTES[K|M|G]", "longest input row; a longer one is an error row", "16M",
      kRun, [](RunOptions& o, const Setting& s) { o.max_record_bytes = read_bytes(s, 1024); }},
 
@@ -130,7 +128,9 @@ const std::vector<OptionSpec> kBeforeSampling = {
      read_chunked_prefill},
     {"long-prefill-token-threshold", "Engine", S::kValue, "TOKENS",
      "tokens of one prompt in a step at most, so that others share it; 0: as many as fit", "0", kEngines,
-     [](RunOptions& o, const Setting& s) { o.scheduler.long_prefill_token_threshold = read_integer(s, 0, kMaxTokens); }},
+     [](RunOptions& o, const Setting& s) {
+       o.scheduler.long_prefill_token_threshold = read_integer(s, 0, kMaxTokens);
+     }},
     {"max-num-partial-prefills", "Engine", S::kValue, "ROWS",
      "prompts in progress at once; 0: as many as a step's tokens allow", "0", kEngines,
      [](RunOptions& o, const Setting& s) { o.scheduler.max_num_partial_prefills = read_integer(s, 0, 65536); }},
@@ -152,9 +152,11 @@ const std::vector<OptionSpec> kBeforeSampling = {
      }},
     {"gpu-memory-utilization", "Engine", S::kValue, "SHARE",
      "share of the device's memory that the ranks on it use together for weights, activations and KV blocks",
-     "0.9; CPU 0.5", kEngines, [](RunOptions& o, const Setting& s) { o.gpu_memory_utilization = read_number(s, 0.01, 1); }},
-    {"kv-cache-memory-bytes", "Engine", S::kValue, "BYTES[K|M|G]", "memory for KV blocks per rank", "what is left, at most what the rows can use",
-     kEngines, [](RunOptions& o, const Setting& s) { o.kv_cache_memory_bytes = read_bytes(s, 1); }},
+     "0.9; CPU 0.5", kEngines,
+     [](RunOptions& o, const Setting& s) { o.gpu_memory_utilization = read_number(s, 0.01, 1); }},
+    {"kv-cache-memory-bytes", "Engine", S::kValue, "BYTES[K|M|G]", "memory for KV blocks per rank",
+     "what is left, at most what the rows can use", kEngines,
+     [](RunOptions& o, const Setting& s) { o.kv_cache_memory_bytes = read_bytes(s, 1); }},
     {"num-gpu-blocks-override", "Engine", S::kValue, "BLOCKS", "KV blocks per rank, whatever fits", "what fits",
      kEngines, [](RunOptions& o, const Setting& s) { o.num_gpu_blocks_override = read_integer(s, 1, kMaxTokens); }},
     {"seed", "Engine", S::kValue, "N", "random streams of rows without a seed of their own", "0", kEngines,
@@ -170,15 +172,20 @@ const std::vector<OptionSpec> kBeforeSampling = {
      }},
     {"cpu-isa", "Devices and ranks", S::kValue, "NAME", "auto, avx2, avx512 or avx512_bf16", "auto",
      kEngines | kBenchKernels,
-     [](RunOptions& o, const Setting& s) { o.cpu_isa = read_word(s, {"auto", "avx2", "avx512", "avx512_bf16"}); }},
+     [](RunOptions& o, const Setting& s) {
+       o.cpu_isa = read_word(s, {"auto", "avx2", "avx512", "avx512_bf16"});
+     }},
     {"threads", "Devices and ranks", S::kValue, "N", "threads of each rank", "the rank's share of its cores",
      kEngines | kBenchKernels, [](RunOptions& o, const Setting& s) { o.threads = read_integer(s, 1, 4096); }},
-    {"data-parallel-size", "Devices and ranks", S::kValue, "N", "replicas; -dp", "the number of ranks", kEngines,
-     [](RunOptions& o, const Setting& s) { o.data_parallel_size = read_integer(s, 1, 1 << 20); }},
-    {"tensor-parallel-size", "Devices and ranks", S::kValue, "N", "ranks that split each layer; -tp; only 1 so far", "1",
-     kEngines, [](RunOptions&, const Setting& s) { only_one(s, "tensor parallelism"); }},
-    {"pipeline-parallel-size", "Devices and ranks", S::kValue, "N", "ranks that split the layers; -pp; only 1 so far",
-     "1", kEngines, [](RunOptions&, const Setting& s) { only_one(s, "pipeline parallelism"); }},
+    {"tensor-parallel-size", "Devices and ranks", S::kValue, "N", "ranks that share each layer; -tp", "1", kEngines,
+     [](RunOptions& o, const Setting& s) { o.tensor_parallel_size = read_integer(s, 1, kMaxRanks); }},
+    {"pipeline-parallel-size", "Devices and ranks", S::kValue, "N", "stages that hold some of the layers each; -pp",
+     "1", kEngines, [](RunOptions& o, const Setting& s) { o.pipeline_parallel_size = read_integer(s, 1, kMaxRanks); }},
+    {"data-parallel-size", "Devices and ranks", S::kValue, "N", "replicas; -dp", "what the ranks leave", kEngines,
+     [](RunOptions& o, const Setting& s) { o.data_parallel_size = read_integer(s, 1, kMaxRanks); }},
+    {"tp-invariant", "Devices and ranks", S::kValue, "N",
+     "the same bits for every tensor-parallel size that divides N; costs speed; 0: each size has its own rounding", "0",
+     kEngines, [](RunOptions& o, const Setting& s) { o.tp_invariant = read_integer(s, 0, kMaxRanks); }},
 };
 
 void read_prefix_len(RunOptions& o, const Setting& s) { o.bench.prefix_len = read_integer(s, 0, kMaxTokens); }
@@ -241,7 +248,6 @@ const std::vector<std::string> kFuture = {"enable-expert-parallel",
                                           "speculative-config",
                                           "kv-transfer-config",
                                           "served-model-name",
-                                          "tp-invariant",
                                           "stage-dir",
                                           "max-seconds",
                                           "time-limit",

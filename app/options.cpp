@@ -71,6 +71,12 @@ bool RowErrorLimit::allows(int64_t failed, int64_t total) const {
   return static_cast<double>(failed) * 100.0 <= *percent * static_cast<double>(total);
 }
 
+parallel::Grid asked_grid(const RunOptions& options) {
+  return {.dp = static_cast<int>(options.data_parallel_size.value_or(0)),
+          .pp = static_cast<int>(options.pipeline_parallel_size),
+          .tp = static_cast<int>(options.tensor_parallel_size)};
+}
+
 void finish_options(RunOptions& options, const std::string& command, int world_size) {
   const bool is_job = command == "run";
   const auto need = [&](bool given, const char* name) {
@@ -88,11 +94,7 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
   if (is_job) expand_input(options);
   if (is_job && exists(options.output) && !is_directory(options.output))
     throw Error(ErrorKind::kConfig, "--output {} is a file; it must be a directory", options.output);
-  if (options.data_parallel_size && *options.data_parallel_size != world_size)
-    throw Error(ErrorKind::kConfig,
-                "--data-parallel-size {} does not match the {} rank{} that run; leave it out or start {} rank{}",
-                *options.data_parallel_size, world_size, world_size == 1 ? "" : "s", *options.data_parallel_size,
-                *options.data_parallel_size == 1 ? "" : "s");
+  const parallel::Grid grid = parallel::resolve_grid(asked_grid(options), world_size);
   if (!options.scheduler.enable_chunked_prefill && options.max_model_len &&
       *options.max_model_len > options.max_num_batched_tokens)
     throw Error(
@@ -108,7 +110,7 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
     throw Error(ErrorKind::kConfig,
                 "--max-num-batched-tokens {} is below --max-num-seqs {}; each running row needs one",
                 options.max_num_batched_tokens, options.max_num_seqs);
-  check_report_files(options, command, world_size);
+  check_report_files(options, command, grid.dp);
 }
 
 log::Level chosen_log_level(const RunOptions& options) {

@@ -10,6 +10,7 @@
 #include "io/json.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/log.h"
+#include "parallel/groups.h"
 
 namespace tokenmill::app {
 
@@ -85,7 +86,9 @@ struct RunOptions {
   std::string device = "auto";     ///< auto, cpu
   std::string cpu_isa = "auto";    ///< auto or a name of kernels/cpu's table
   std::optional<int64_t> threads;  ///< per rank; empty: the rank's share of its affinity mask
-  std::optional<int64_t> data_parallel_size;
+  int64_t tensor_parallel_size = 1, pipeline_parallel_size = 1;
+  std::optional<int64_t> data_parallel_size;  ///< empty: what the ranks leave
+  int64_t tp_invariant = 0;  ///< largest tensor-parallel size that shall give the same bits; 0: no such promise
 
   /// For rows that do not say: fields as a row would write them, checked as far as possible without the model.
   io::JsonValue sampling = io::JsonValue::object();
@@ -97,6 +100,9 @@ struct RunOptions {
 
   std::optional<log::Level> log_level;  ///< --log-level, else TOKENMILL_LOG_LEVEL, else info
 };
+
+/// The asked layout over ranks; dp 0: what they leave.
+parallel::Grid asked_grid(const RunOptions& options);
 
 /// Checks that need more than one option and the file system: required options, glob expansion (options.input is
 /// replaced by the sorted files), the ranks. world_size is the number of ranks that will run. Throws Error(kConfig).

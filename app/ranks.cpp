@@ -9,6 +9,23 @@
 
 namespace tokenmill::app {
 
+namespace {
+
+/// Ranks that lay different grids would wait for each other in groups that the others do not know.
+void agree_on_grid(const parallel::Grid& mine, const parallel::Comm& world) {
+  const parallel::Grid first = parallel::gather_values(world, mine)[0];
+  parallel::agree_on(world, [&] {
+    if (mine == first) return;
+    throw Error(
+        ErrorKind::kConfig,
+        "this rank was started for dp {} x pp {} x tp {}, rank 0 for dp {} x pp {} x tp {}; start every rank with "
+        "the same command",
+        mine.dp, mine.pp, mine.tp, first.dp, first.pp, first.tp);
+  });
+}
+
+}  // namespace
+
 Ranks join_ranks(const RunOptions& options, const parallel::Comm& world) {
   if (world.rank() != 0)
     log::configure(std::max(chosen_log_level(options), log::Level::kWarning), parallel::world_place() + ": ");
@@ -19,8 +36,8 @@ Ranks join_ranks(const RunOptions& options, const parallel::Comm& world) {
   ranks.share.ranks_on_node =
       static_cast<int>(std::count_if(ranks.topology.ranks.begin(), ranks.topology.ranks.end(),
                                      [&](const auto& other) { return other.node == place.node; }));
-  const parallel::Grid grid =
-      parallel::resolve_grid({.dp = static_cast<int>(options.data_parallel_size.value_or(0))}, world.size());
+  const parallel::Grid grid = parallel::resolve_grid(asked_grid(options), world.size());
+  agree_on_grid(grid, world);
   ranks.groups = parallel::make_groups(world, ranks.topology, grid);
   if (world.rank() == 0 && options.threads && *options.threads > place.cpus.count())
     log::warning(
@@ -46,8 +63,12 @@ std::string common_cpu_isa(const RunOptions& options, const parallel::Comm& worl
 
 std::string describe(const Ranks& ranks) {
   const auto plural = [](auto n, const char* word) { return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s"); };
-  return fmt::format("{} on {}, {}", plural(ranks.topology.ranks.size(), "rank"),
-                     plural(ranks.topology.num_nodes, "node"), plural(ranks.groups.grid.dp, "replica"));
+  const parallel::Grid& grid = ranks.groups.grid;
+  std::string text = fmt::format("{} on {}, {}", plural(ranks.topology.ranks.size(), "rank"),
+                                 plural(ranks.topology.num_nodes, "node"), plural(grid.dp, "replica"));
+  if (grid.pp > 1) text += fmt::format(" of {}", plural(grid.pp, "stage"));
+  if (grid.tp > 1) text += fmt::format(" of {}", plural(grid.tp, "rank"));
+  return text;
 }
 
 }  // namespace tokenmill::app

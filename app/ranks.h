@@ -1,8 +1,8 @@
 #pragma once
 #include <string>
 
-#include "app/build.h"
 #include "app/options.h"
+#include "app/rank_plan.h"
 #include "parallel/groups.h"
 #include "parallel/mpi.h"
 #include "parallel/topology.h"
@@ -14,6 +14,8 @@ struct Ranks {
   parallel::Topology topology;
   parallel::Groups groups;
   RankShare share;
+  /// Computes rows; the other ranks of its replica follow it.
+  bool leads() const { return groups.replica.rank() == 0; }
 };
 
 /// Collective: where every rank is, the grid laid over them, this rank's cores. Sets the log prefix of ranks other than
@@ -24,7 +26,7 @@ Ranks join_ranks(const RunOptions& options, const parallel::Comm& world);
 /// rank computes them. A name the user gave is returned as it is (make_ops checks it).
 std::string common_cpu_isa(const RunOptions& options, const parallel::Comm& world);
 
-/// "4 ranks on 2 nodes, 4 replicas".
+/// "8 ranks on 2 nodes, 2 replicas of 2 stages of 2 ranks".
 std::string describe(const Ranks& ranks);
 
 }  // namespace tokenmill::app

@@ -19,14 +19,14 @@ struct ReportFile {
   bool replaced_whole;  // always renamed into place: a device of that name would be lost
 };
 
-std::vector<ReportFile> report_files(const RunOptions& options, const std::string& command, int num_ranks) {
+std::vector<ReportFile> report_files(const RunOptions& options, const std::string& command, int num_replicas) {
   std::vector<ReportFile> files;
   const bool is_job = command == "run";
   if (!is_job && !options.bench.output_json.empty())
     files.push_back({"--output-json", options.bench.output_json, false});  // JsonOutput writes devices in place
   if (is_job && !options.metrics_file.empty()) files.push_back({"--metrics-file", options.metrics_file, true});
-  for (int rank = 0; rank < num_ranks && !options.iteration_log.empty(); ++rank)
-    files.push_back({"--iteration-log", iteration_log_path(options.iteration_log, rank, num_ranks), false});
+  for (int replica = 0; replica < num_replicas && !options.iteration_log.empty(); ++replica)
+    files.push_back({"--iteration-log", iteration_log_path(options.iteration_log, replica, num_replicas), false});
   return files;
 }
 
@@ -66,8 +66,8 @@ std::vector<std::string> files_in_use(const RunOptions& options) {
   return paths;
 }
 
-void check_report_files(const RunOptions& options, const std::string& command, int num_ranks) {
-  const std::vector<ReportFile> files = report_files(options, command, num_ranks);
+void check_report_files(const RunOptions& options, const std::string& command, int num_replicas) {
+  const std::vector<ReportFile> files = report_files(options, command, num_replicas);
   for (size_t i = 0; i < files.size(); ++i) {
     const ReportFile& file = files[i];
     check_not_read(file, options);

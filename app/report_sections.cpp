@@ -29,11 +29,11 @@ ReportSection sampling_section(const io::JsonValue& sampling) {
   return out;
 }
 
-ReportSection configuration_section(const RunOptions& o, const Replica& replica) {
+ReportSection configuration_section(const RunOptions& o, const ModelChoice& choice) {
   return {{"model", o.model},
           {"output", o.output},
-          {"dtype", std::string(to_string(replica.dtype))},
-          {"max_model_len", replica.max_model_len},
+          {"dtype", std::string(to_string(choice.dtype))},
+          {"max_model_len", choice.max_model_len},
           {"max_num_seqs", o.max_num_seqs},
           {"max_num_batched_tokens", o.max_num_batched_tokens},
           {"block_size", o.block_size},
@@ -60,19 +60,20 @@ ReportSection configuration_section(const RunOptions& o, const Replica& replica)
 std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOptions& options, const Ranks& ranks,
                                                                    const Replica& replica,
                                                                    const std::string& mpi_version) {
-  const ModelConfig& config = replica.model->config();
+  const ModelConfig& config = replica.choice.checkpoint->config();
+  const MemoryPlan& memory = replica.plan.memory;
   ReportSection startup;
   for (const auto& [name, seconds] : replica.startup_seconds) startup.emplace_back(name, seconds);
   return {{"versions", {{"tokenmill", std::string(kVersion)}, {"mpi", mpi_version}}},
-          {"configuration", configuration_section(options, replica)},
+          {"configuration", configuration_section(options, replica.choice)},
           {"sampling", sampling_section(options.sampling)},
           {"model",
            {{"architecture", config.architecture},
-            {"num_parameters", replica.num_parameters},
-            {"weight_bytes", replica.memory.weight_bytes},
-            {"activation_bytes", replica.memory.activation_bytes},
-            {"kv_bytes", replica.memory.kv_bytes},
-            {"kv_tokens", replica.memory.kv_tokens}}},
+            {"num_parameters", replica.plan.builder->num_parameters()},
+            {"weight_bytes", memory.weight_bytes},
+            {"activation_bytes", memory.activation_bytes},
+            {"kv_bytes", memory.kv_bytes},
+            {"kv_tokens", memory.kv_tokens}}},
           {"machine",
            {{"ranks", static_cast<int64_t>(ranks.topology.ranks.size())},
             {"nodes", int64_t{ranks.topology.num_nodes}},

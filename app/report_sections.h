@@ -12,7 +12,7 @@ namespace tokenmill::app {
 /// Sampling values that were given.
 jobs::ReportSection sampling_section(const io::JsonValue& sampling);
 /// Options in force.
-jobs::ReportSection configuration_section(const RunOptions& options, const Replica& replica);
+jobs::ReportSection configuration_section(const RunOptions& options, const ModelChoice& choice);
 
 /// What app knows of a job for run.yaml: versions, configuration in force, model, machine, seconds of the start.
 std::vector<std::pair<std::string, jobs::ReportSection>> report_sections(const RunOptions& options, const Ranks& ranks,

@@ -16,6 +16,10 @@ void append_seconds(std::string& out, const char* name, std::optional<double> se
     fmt::format_to(std::back_inserter(out), ",\"{}\":null", name);
 }
 
+std::string part_path(const std::string& directory, int replica) {
+  return fmt::format("{}/journal/row_metrics.{:05d}.jsonl", directory, replica);
+}
+
 }  // namespace
 
 std::string row_metrics_line(int64_t row, int rank, const RequestOutput& output) {
@@ -35,29 +39,22 @@ std::string row_metrics_line(int64_t row, int rank, const RequestOutput& output)
   return line;
 }
 
-std::string RowMetrics::part_path(const std::string& directory, int rank) {
-  return fmt::format("{}/journal/row_metrics.{:05d}.jsonl", directory, rank);
-}
-
-RowMetrics::RowMetrics(const std::string& directory, int rank)
-    : directory_(directory), rank_(rank), writer_(io::File::create(part_path(directory, rank))) {}
+RowMetrics::RowMetrics(const std::string& directory, int replica, int rank)
+    : rank_(rank), writer_(io::File::create(part_path(directory, replica))) {}
 
 void RowMetrics::add(int64_t row, const RequestOutput& output) {
   writer_.write(row_metrics_line(row, rank_, output) + "\n");
 }
 
-void RowMetrics::finish(const parallel::Comm& world) {
-  parallel::agree_on(world, [&] { writer_.close(); });
-  parallel::run_on_root(world, [&] {
-    io::AtomicFile merged(directory_ + "/row_metrics.jsonl");
-    std::string buffer(static_cast<size_t>(io::kReadChunkBytes), '\0');
-    for (int rank = 0; rank < world.size(); ++rank) {
-      io::File part = io::File::open_read(part_path(directory_, rank));
-      while (const int64_t bytes = part.read_some(std::as_writable_bytes(std::span(buffer))))
-        merged.write(std::string_view(buffer).substr(0, static_cast<size_t>(bytes)));
-    }
-    merged.commit();
-  });
+void RowMetrics::merge(const std::string& directory, int num_replicas) {
+  io::AtomicFile merged(directory + "/row_metrics.jsonl");
+  std::string buffer(static_cast<size_t>(io::kReadChunkBytes), '\0');
+  for (int replica = 0; replica < num_replicas; ++replica) {
+    io::File part = io::File::open_read(part_path(directory, replica));
+    while (const int64_t bytes = part.read_some(std::as_writable_bytes(std::span(buffer))))
+      merged.write(std::string_view(buffer).substr(0, static_cast<size_t>(bytes)));
+  }
+  merged.commit();
 }
 
 }  // namespace tokenmill::app

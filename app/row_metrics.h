@@ -4,7 +4,6 @@
 
 #include "engine/request.h"
 #include "io/file.h"
-#include "parallel/mpi.h"
 
 namespace tokenmill::app {
 
@@ -14,18 +13,17 @@ namespace tokenmill::app {
 std::string row_metrics_line(int64_t row, int rank, const RequestOutput& output);
 
 /// Times of each row for row_metrics.jsonl: what a result must not contain because it depends on time and place. Each
-/// leader writes a file of its own while it runs; rank 0 puts them together, in rank order and order of completion.
+/// leader writes a file of its own while it runs; rank 0 puts them together, by replica and in order of completion.
 class RowMetrics {
  public:
-  /// directory is the job's output directory, whose journal exists.
-  RowMetrics(const std::string& directory, int rank);
+  /// directory is the job's output directory, whose journal exists; rank is the leader's in the world.
+  RowMetrics(const std::string& directory, int replica, int rank);
   void add(int64_t row, const RequestOutput& output);
-  /// Collective over world: DIR/row_metrics.jsonl holds every rank's lines when it returns.
-  void finish(const parallel::Comm& world);
+  void close() { writer_.close(); }
+  /// After all replicas have closed theirs: DIR/row_metrics.jsonl holds their lines.
+  static void merge(const std::string& directory, int num_replicas);
 
  private:
-  static std::string part_path(const std::string& directory, int rank);
-  std::string directory_;
   int rank_;
   io::FileWriter writer_;
 };

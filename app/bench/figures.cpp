@@ -13,10 +13,10 @@ using Members = std::vector<JsonValue::Member>;
 
 JsonValue count(int64_t value) { return JsonValue::number(value); }
 
-/// All ranks together.
+/// All replicas together.
 struct Sums : Measured {
-  double busy_s = 0;     // sum of the ranks' seconds
-  double first_end = 0;  // when the first rank had no more requests to take
+  double busy_s = 0;     // sum of the replicas' seconds
+  double first_end = 0;  // when the first replica had no more requests to take
 };
 
 Sums sum_of(const std::vector<Measured>& all) {
@@ -76,9 +76,10 @@ Measured measured_between(const EngineStats& before, const EngineStats& after) {
                     .host_stall_s = after.times.host_stall_s - before.times.host_stall_s}};
 }
 
-Members bench_figures(int64_t num_requests, const std::vector<Measured>& all, const Distributions& distributions) {
+Members bench_figures(int64_t num_requests, int num_ranks, const std::vector<Measured>& all,
+                      const Distributions& distributions) {
   const Sums sum = sum_of(all);
-  const double ranks = static_cast<double>(all.size());
+  const double replicas = static_cast<double>(all.size());
   const auto rate = [&](int64_t amount) { return figure(static_cast<double>(amount) / sum.seconds); };
   const auto per_step = [&](double total) {
     return figure(total / static_cast<double>(std::max<int64_t>(1, sum.steps)));
@@ -101,7 +102,7 @@ Members bench_figures(int64_t num_requests, const std::vector<Measured>& all, co
       {"output_tokens_per_second", rate(sum.output_tokens)},
       {"output_throughput", rate(sum.output_tokens)},
       {"input_tokens_per_second", rate(sum.input_tokens)},
-      {"output_tokens_per_second_per_rank", figure(static_cast<double>(sum.output_tokens) / sum.seconds / ranks)}};
+      {"output_tokens_per_second_per_rank", figure(static_cast<double>(sum.output_tokens) / sum.seconds / num_ranks)}};
   add_latency(out, "ttft", distributions.ttft_s);
   add_latency(out, "tpot", distributions.tpot_s);
   add_latency(out, "itl", distributions.itl_s);
@@ -118,7 +119,7 @@ Members bench_figures(int64_t num_requests, const std::vector<Measured>& all, co
       {"device_seconds", figure(sum.times.device_s)},
       {"host_stall_seconds", figure(sum.times.host_stall_s)},
       {"tail_seconds", figure(sum.seconds - sum.first_end)},
-      {"dp_imbalance", figure(sum.seconds * ranks / sum.busy_s)},
+      {"dp_imbalance", figure(sum.seconds * replicas / sum.busy_s)},
       {"mlperf", JsonValue::object(
                      {{"samples_per_second", rate(num_requests)}, {"tokens_per_second", rate(sum.output_tokens)}})}};
   out.insert(out.end(), rest.begin(), rest.end());

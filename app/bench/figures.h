@@ -7,7 +7,7 @@
 
 namespace tokenmill::app {
 
-/// What one rank measured.
+/// What one replica measured.
 struct Measured {
   double seconds = 0;  ///< from the common start to its last request
   double tail_s = 0;   ///< of these: since it had no more requests to take
@@ -22,8 +22,8 @@ Measured measured_between(const EngineStats& before, const EngineStats& after);
 
 /// Figures of the measured part as JSON members: totals, rates (requests_per_second, request_throughput, ...; both
 /// vllm bench throughput's and vllm bench serve's names), latencies (mean, median, std, p90, p95, p99 of ttft, tpot,
-/// itl and e2el in ms), caches, stalls, tail and imbalance. all: by rank; distributions: of all ranks.
-std::vector<io::JsonValue::Member> bench_figures(int64_t num_requests, const std::vector<Measured>& all,
+/// itl and e2el in ms), caches, stalls, tail and imbalance. all: by replica; distributions: of all replicas.
+std::vector<io::JsonValue::Member> bench_figures(int64_t num_requests, int num_ranks, const std::vector<Measured>& all,
                                                  const Distributions& distributions);
 
 /// Six significant digits; null for NaN and infinity.

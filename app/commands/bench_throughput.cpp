@@ -19,14 +19,20 @@ namespace {
 
 using io::JsonValue;
 
-/// Which requests a rank runs: numbers begin, begin + stride, ... below end.
+/// Which requests a replica runs: numbers begin, begin + stride, ... below end.
 struct Share {
   int64_t begin, end, stride;
   bool warm_up = false;
 };
 
+/// A request of the load cannot run: nothing is broken, the options ask for too much.
+class RefusedRequest : public Error {
+ public:
+  using Error::Error;
+};
+
 /// Runs a share to the end; requests are made as the engine takes them, so that memory does not grow with their number.
-/// Returns when the last one was made. Throws Error(kConfig) when one of them fails.
+/// Returns when the last one was made. Throws RefusedRequest.
 double run_requests(Engine& engine, const RunOptions& options, int64_t vocab_size, const Share& share,
                     const Clock& clock) {
   const int64_t held = 2 * options.max_num_seqs;  // a full batch and as many waiting, as in a job
@@ -39,15 +45,15 @@ double run_requests(Engine& engine, const RunOptions& options, int64_t vocab_siz
     engine.step();
     for (const RequestOutput& output : engine.take_finished())
       if (output.error)
-        throw Error(ErrorKind::kConfig, "request {} of {} tokens cannot run: {}", output.request_id,
-                    output.num_prompt_tokens, output.error->message);
+        throw RefusedRequest(ErrorKind::kConfig, "request {} of {} tokens cannot run: {}", output.request_id,
+                             output.num_prompt_tokens, output.error->message);
   }
   return last_made_s;
 }
 
-Distributions gathered(const Distributions& mine, const parallel::Comm& world) {
+Distributions gathered(const Distributions& mine, const parallel::Comm& leaders) {
   Distributions all;
-  for (const std::string& bytes : parallel::gather_bytes(world, mine.serialize()))
+  for (const std::string& bytes : parallel::gather_bytes(leaders, mine.serialize()))
     all.merge(Distributions::deserialize(bytes));
   return all;
 }
@@ -60,16 +66,17 @@ JsonValue report(const RunOptions& options, const Ranks& ranks, const Replica& r
   std::vector<JsonValue::Member> out = {{"model_id", JsonValue::string(options.model)}};
   out.insert(out.end(), std::make_move_iterator(figures.begin()), std::make_move_iterator(figures.end()));
   out.emplace_back("startup_seconds", JsonValue::object(std::move(startup)));
-  out.emplace_back("world", JsonValue::object({{"tp", count(1)},
-                                               {"pp", count(1)},
+  out.emplace_back("world", JsonValue::object({{"tp", count(ranks.groups.grid.tp)},
+                                               {"pp", count(ranks.groups.grid.pp)},
                                                {"ep", count(1)},
                                                {"dp", count(ranks.groups.grid.dp)},
                                                {"nodes", count(ranks.topology.num_nodes)}}));
-  out.emplace_back("engine", JsonValue::object({{"version", JsonValue::string(kVersion)},
-                                                {"dtype", JsonValue::string(std::string(to_string(replica.dtype)))},
-                                                {"max_model_len", count(replica.max_model_len)},
-                                                {"max_num_seqs", count(options.max_num_seqs)},
-                                                {"max_num_batched_tokens", count(options.max_num_batched_tokens)}}));
+  out.emplace_back("engine",
+                   JsonValue::object({{"version", JsonValue::string(kVersion)},
+                                      {"dtype", JsonValue::string(std::string(to_string(replica.choice.dtype)))},
+                                      {"max_model_len", count(replica.choice.max_model_len)},
+                                      {"max_num_seqs", count(options.max_num_seqs)},
+                                      {"max_num_batched_tokens", count(options.max_num_batched_tokens)}}));
   out.emplace_back("machine", JsonValue::object({{"device", JsonValue::string(replica.ops->describe())},
                                                  {"numerics", JsonValue::string(replica.ops->numerics())}}));
   return JsonValue::object(std::move(out));
@@ -88,48 +95,82 @@ void print_figures(const RunOptions& options, const JsonValue& f) {
   std::fflush(stdout);
 }
 
+/// What the replicas measured.
+struct Figures {
+  std::vector<Measured> by_replica;
+  Distributions distributions;
+};
+
+/// Collective over the leaders: the warm-up, then the measured load. Throws AgreedError when a request is refused; any
+/// other error is this rank's alone and ends the job, because its followers may be inside a step.
+Figures lead(const RunOptions& options, Replica& replica, const parallel::Comm& leaders,
+             std::optional<IterationLog>& iterations) {
+  const int64_t vocab_size = replica.choice.checkpoint->config().vocab_size;
+  const SteadyClock clock;
+  Engine engine(replica.steps(), nullptr,
+                {.scheduler = options.scheduler, .detokenize = false, .on_step = step_listener(iterations)});
+  const auto run_agreed = [&](const Share& share) {
+    double last_made_s = 0;
+    std::optional<Error> refused;
+    try {
+      last_made_s = run_requests(engine, options, vocab_size, share, clock);
+    } catch (const RefusedRequest& error) {
+      refused = error;
+    }
+    const double end_s = clock.now_s();
+    parallel::agree(leaders, refused);
+    return std::pair(last_made_s, end_s);
+  };
+  run_agreed({0, options.bench.num_warmups, 1, true});
+  engine.forget_distributions();
+  const EngineStats before = engine.stats();
+  const double start_s = clock.now_s();
+  const auto [last_made_s, end_s] = run_agreed({leaders.rank(), options.bench.num_prompts, leaders.size()});
+  Measured mine = measured_between(before, engine.stats());
+  mine.seconds = end_s - start_s;
+  mine.tail_s = end_s - last_made_s;
+  return {parallel::gather_values(leaders, mine), gathered(engine.distributions(), leaders)};
+}
+
 }  // namespace
 
 int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   const parallel::Comm& world = session.world();
   if (!options.max_model_len) options.max_model_len = prompt_tokens_of(options.bench) + options.bench.output_len;
+  parallel::agree_on(world, [&] { finish_options(options, "bench throughput", world.size()); });
+  const Ranks ranks = join_ranks(options, world);
   std::optional<JsonOutput> output;
   std::optional<IterationLog> iterations;
   parallel::agree_on(world, [&] {
-    finish_options(options, "bench throughput", world.size());
     if (world.rank() == 0) output.emplace(options.bench.output_json);
-    if (!options.iteration_log.empty()) iterations.emplace(options.iteration_log, world.rank(), world.size());
+    if (!options.iteration_log.empty() && ranks.leads())
+      iterations.emplace(options.iteration_log, ranks.groups.place.dp_rank, ranks.groups.grid.dp);
   });
-  const Ranks ranks = join_ranks(options, world);
   options.cpu_isa = common_cpu_isa(options, world);
-  const std::unique_ptr<Replica> replica =
-      parallel::agree_on(world, [&] { return build_replica(options, ranks.share); });
-  const int64_t vocab_size = replica->model->config().vocab_size;
-  log::info("{} | {} | {} | {}", describe(ranks), replica->ops->describe(), to_string(replica->dtype),
-            replica->memory.describe());
-  Engine engine(*replica->runner, nullptr,
-                {.scheduler = options.scheduler, .detokenize = false, .on_step = step_listener(iterations)});
-  const SteadyClock clock;
+  const std::unique_ptr<Replica> replica = plan_replica(options, ranks, world);
+  load_replica(*replica, ranks, world);
+  log::info("{} | {} | {} | {}", describe(ranks), replica->ops->describe(), to_string(replica->choice.dtype),
+            replica->plan.memory.describe());
+  Figures figures;
+  std::optional<Error> refused;
+  if (ranks.leads()) {
+    try {
+      figures = lead(options, *replica, ranks.groups.dp, iterations);
+    } catch (const parallel::AgreedError& error) {
+      refused = error;
+    }
+    replica->stop_followers();
+  } else {
+    replica->follow();
+  }
+  parallel::agree(world, refused);
   parallel::agree_on(world, [&] {
-    run_requests(engine, options, vocab_size, {0, options.bench.num_warmups, 1, true}, clock);
-  });
-  engine.forget_distributions();
-  const EngineStats before = engine.stats();
-  const double start_s = clock.now_s();
-  const Measured mine = parallel::agree_on(world, [&] {
-    const double last_made_s =
-        run_requests(engine, options, vocab_size, {world.rank(), options.bench.num_prompts, world.size()}, clock);
-    const double end_s = clock.now_s();
-    Measured measured = measured_between(before, engine.stats());
-    measured.seconds = end_s - start_s;
-    measured.tail_s = end_s - last_made_s;
     if (iterations) iterations->close();
-    return measured;
   });
-  const std::vector<Measured> all = parallel::gather_values(world, mine);
-  const Distributions distributions = gathered(engine.distributions(), world);
   parallel::run_on_root(world, [&] {
-    const JsonValue f = report(options, ranks, *replica, bench_figures(options.bench.num_prompts, all, distributions));
+    const JsonValue f =
+        report(options, ranks, *replica,
+               bench_figures(options.bench.num_prompts, world.size(), figures.by_replica, figures.distributions));
     print_figures(options, f);
     output->write(f);
   });

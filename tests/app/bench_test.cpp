@@ -70,7 +70,7 @@ TEST_CASE("prefix_repetition has as many prefixes as asked for, in turn") {
   CHECK(prompts.size() == 30);
 }
 
-TEST_CASE("figures add ranks up and keep both sets of names") {
+TEST_CASE("figures add replicas up and keep both sets of names") {
   const std::vector<Measured> all = {{.seconds = 4,
                                       .tail_s = 1,
                                       .input_tokens = 30,
@@ -93,19 +93,19 @@ TEST_CASE("figures add ranks up and keep both sets of names") {
                                       .kv_waste = 1}};
   Distributions distributions;
   for (const double value : {0.1, 0.2, 0.3}) distributions.tpot_s.add(value);
-  const auto figures = bench_figures(8, all, distributions);
+  const auto figures = bench_figures(8, 4, all, distributions);
   CHECK(number(figures, "elapsed_time") == 4);
   CHECK(number(figures, "request_throughput") == 2);
   CHECK(number(figures, "requests_per_second") == 2);
   CHECK(number(figures, "output_throughput") == 5);
   CHECK(number(figures, "total_token_throughput") == 15);
-  CHECK(number(figures, "output_tokens_per_second_per_rank") == 2.5);
+  CHECK(number(figures, "output_tokens_per_second_per_rank") == 1.25);
   CHECK(number(figures, "prefix_cache_hit_rate") == 0.5);
   CHECK(number(figures, "cached_input_tokens") == 20);
   CHECK(number(figures, "kv_cache_usage_peak") == 0.5);
   CHECK(number(figures, "kv_waste") == 0.2);
   CHECK(number(figures, "mean_running") == 3);
-  CHECK(number(figures, "tail_seconds") == 2.5);  // rank 1 had nothing left to take after 1.5 s
+  CHECK(number(figures, "tail_seconds") == 2.5);  // replica 1 had nothing left to take after 1.5 s
   CHECK(number(figures, "dp_imbalance") == doctest::Approx(4.0 / 3));
   CHECK(number(figures, "mean_tpot_ms") == doctest::Approx(200));
   CHECK(number(figures, "std_tpot_ms") == doctest::Approx(81.65).epsilon(0.001));

@@ -134,10 +134,13 @@ TEST_CASE("a word behind a switch that is no job file must be its value; files t
 
 TEST_CASE("vLLM's short flags are taken in their long form") {
   CHECK(options_of({"run", "-dp", "2"}).data_parallel_size == 2);
-  CHECK(error_of({"run", "-tp", "2"}) ==
-        "--tensor-parallel-size is 2; tensor parallelism is not available in this version: use 1");
-  CHECK(error_of({"run", "-pp=4"}) ==
-        "--pipeline-parallel-size is 4; pipeline parallelism is not available in this version: use 1");
+  CHECK(options_of({"run", "-tp", "2"}).tensor_parallel_size == 2);
+  CHECK(options_of({"bench", "throughput", "-pp=4"}).pipeline_parallel_size == 4);
+  CHECK(options_of({"run", "--tp-invariant", "8"}).tp_invariant == 8);
+  CHECK(error_of({"run", "-tp", "0"}) ==
+        "--tensor-parallel-size is 0; it must be a whole number between 1 and 1048576");
+  CHECK(error_of({"run", "-tp", "2", "--tensor-parallel-size=2"}) ==
+        "--tensor-parallel-size is given 2 times; keep one");
 }
 
 TEST_CASE("options and commands of later versions are refused by name and absent from help") {
@@ -312,7 +315,11 @@ TEST_CASE("inputs stay in the order given, the files of a glob are sorted; names
   CHECK(error_with([&](RunOptions& c) { c.model.clear(); }) == "run needs --model");
   CHECK(error_with([&](RunOptions& c) { c.output = dir.path + "/a.jsonl"; }).find("is a file") != std::string::npos);
   CHECK(error_with([&](RunOptions& c) { c.data_parallel_size = 4; }) ==
-        "--data-parallel-size 4 does not match the 1 rank that run; leave it out or start 4 ranks");
+        "--data-parallel-size 4 x --pipeline-parallel-size 1 x --tensor-parallel-size 1 = 4 ranks, and there is 1; "
+        "start 4 "
+        "or leave --data-parallel-size out");
+  CHECK(
+      error_with([&](RunOptions& c) { c.tensor_parallel_size = 2; }).ends_with("no whole number of replicas; start 2"));
   CHECK(error_with([&](RunOptions& c) {
           c.scheduler.enable_chunked_prefill = false;
           c.scheduler.long_prefill_token_threshold = 64;

@@ -1,0 +1,87 @@
+#include "app/rank_plan.h"
+
+#include <algorithm>
+
+#include "engine/model_runner.h"
+#include "kernels/core/log.h"
+
+namespace tokenmill::app {
+namespace {
+
+/// A node's memory also holds page cache, the launcher and other users; a GPU's belongs to the job.
+constexpr double kDefaultUtilizationCpu = 0.5;
+constexpr double kDefaultUtilizationGpu = 0.9;
+
+/// Everything but the number of KV blocks.
+RunnerLimits runner_limits(const RunOptions& options, const ModelChoice& choice, const Decoder& model) {
+  // A pass of the head over fewer rows reads its weights for little: prompts are scored that many positions at once.
+  constexpr int64_t kRowsPerPass = 64;
+  // Entries of one step's scores, 12 bytes each.
+  constexpr int64_t kScoreEntries = int64_t{1} << 21;
+  RunnerLimits limits;
+  limits.kv_groups = model.kv_specs(choice.dtype, options.block_size);
+  limits.max_num_seqs = options.max_num_seqs;
+  limits.max_num_batched_tokens = options.max_num_batched_tokens;
+  limits.max_logits_rows = std::max(options.max_num_seqs, std::min(kRowsPerPass, options.max_num_batched_tokens));
+  limits.max_model_len = choice.max_model_len;
+  limits.vocab_size = model.config().vocab_size;
+  const int64_t most = options.max_logprobs < 0 ? limits.vocab_size : options.max_logprobs;
+  limits.max_logprobs = std::min(most, limits.vocab_size);
+  limits.max_scored_rows = std::min(options.max_num_batched_tokens,
+                                    std::max(kRowsPerPass, kScoreEntries / std::max<int64_t>(1, limits.max_logprobs)));
+  limits.num_stages = model.shard().grid.pp_size;
+  limits.max_steps_in_flight = limits.num_stages;
+  return limits;
+}
+
+MemoryRequest memory_request(const RunOptions& options, const RankShare& share, const ModelChoice& choice, Ops& ops,
+                             const Decoder& model, const RunnerLimits& limits) {
+  MemoryRequest r;
+  const bool cpu = ops.device().kind == DeviceKind::kCpu;
+  r.total_bytes = ops.memory().total_bytes();
+  r.utilization = options.gpu_memory_utilization.value_or(cpu ? kDefaultUtilizationCpu : kDefaultUtilizationGpu);
+  r.ranks_on_device = cpu ? share.ranks_on_node : 1;
+  const int64_t tokens = limits.max_num_batched_tokens, rows = limits.max_logits_rows;
+  r.activation_bytes = model.activation_bytes(choice.dtype, tokens, rows) +
+                       ops.workspace_bytes(model.workspace(choice.dtype, options.block_size, tokens, rows)) +
+                       ModelRunner::staging_bytes(limits, model, choice.dtype, ops.device().kind);
+  r.kv_groups = limits.kv_groups;
+  for (const KvSpec& spec : r.kv_groups) r.kv_block_bytes.push_back(ops.kv_block_bytes(spec));
+  r.kv_cache_bytes = options.kv_cache_memory_bytes;
+  r.num_blocks = options.num_gpu_blocks_override;
+  r.max_num_seqs = options.max_num_seqs;
+  r.max_model_len = choice.max_model_len;
+  r.max_num_batched_tokens = options.max_num_batched_tokens;
+  return r;
+}
+
+}  // namespace
+
+RankPlan plan_rank(const RunOptions& options, const RankShare& share, const ModelChoice& choice, Ops& ops,
+                   const ModelShard& shard) {
+  RankPlan plan;
+  plan.shard = shard;
+  plan.builder = std::make_unique<WeightBuilder>(ops, choice.checkpoint->weights(), choice.dtype);
+  plan.model = std::make_unique<Decoder>(choice.checkpoint->config(), shard, choice.max_model_len, *plan.builder);
+  plan.limits = runner_limits(options, choice, *plan.model);
+  MemoryRequest request = memory_request(options, share, choice, ops, *plan.model, plan.limits);
+  request.weight_bytes = plan.builder->num_bytes();
+  plan.memory = plan_memory(request);
+  plan.kv_block_bytes = request.kv_block_bytes;
+  plan.limits.num_blocks = plan.memory.num_blocks;
+  log::debug("memory plan: {}", plan.memory.describe());
+  return plan;
+}
+
+void limit_blocks(RankPlan& plan, const std::vector<int64_t>& num_blocks) {
+  MemoryPlan& memory = plan.memory;
+  memory.kv_bytes = 0;
+  for (size_t group = 0; group < num_blocks.size(); ++group) {
+    memory.num_blocks.at(group) = std::min(memory.num_blocks.at(group), num_blocks[group]);
+    memory.kv_bytes += memory.num_blocks[group] * plan.kv_block_bytes.at(group);
+  }
+  memory.kv_tokens = memory.num_blocks.at(0) * plan.limits.kv_groups.at(0).block_size;
+  plan.limits.num_blocks = memory.num_blocks;
+}
+
+}  // namespace tokenmill::app

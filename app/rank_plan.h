@@ -1,0 +1,40 @@
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "app/model_choice.h"
+#include "engine/memory_plan.h"
+#include "engine/models/decoder.h"
+#include "engine/models/shard.h"
+#include "engine/models/weights.h"
+#include "engine/runner.h"
+#include "kernels/ops.h"
+
+namespace tokenmill::app {
+
+/// What a rank has of its node.
+struct RankShare {
+  int num_threads = 1;    ///< its share of the affinity mask
+  int ranks_on_node = 1;  ///< ranks that share this node's memory
+};
+
+/// What one rank will hold and how its memory is divided, before anything large is read or allocated.
+struct RankPlan {
+  ModelShard shard;
+  std::unique_ptr<WeightBuilder> builder;  ///< refers to the choice's checkpoint; has not placed anything
+  std::unique_ptr<Decoder> model;          ///< registered with the builder
+  RunnerLimits limits;
+  MemoryPlan memory;
+  std::vector<int64_t> kv_block_bytes;  ///< per KV group
+};
+
+/// Local arithmetic: needs no launcher and no other rank. choice outlives the plan. Throws Error as Decoder,
+/// plan_memory.
+RankPlan plan_rank(const RunOptions& options, const RankShare& share, const ModelChoice& choice, Ops& ops,
+                   const ModelShard& shard);
+
+/// Lowers the plan to at most num_blocks KV blocks (per group): what every rank of the replica has room for.
+void limit_blocks(RankPlan& plan, const std::vector<int64_t>& num_blocks);
+
+}  // namespace tokenmill::app

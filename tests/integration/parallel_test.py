@@ -1,0 +1,131 @@
+"""One model over many ranks: tensor-, pipeline- and data-parallel layouts give the tokens of one rank, and its bytes where
+that is promised. A pairwise cover of the layouts up to 8 ranks; TOKENMILL_TEST_FULL=1 runs all of them, up to 16."""
+import itertools
+import os
+import random
+import unittest
+
+from harness import DATA, Case, tokenmill
+
+# name -> tensor-parallel sizes that its heads allow; 24 query heads over 8 and 3 key/value heads, 2 layers or more
+MODELS = {"tiny-spread8": (1, 2, 4, 8, 24), "tiny-spread3": (1, 3)}
+FULL = os.environ.get("TOKENMILL_TEST_FULL") == "1"
+MAX_RANKS = 16 if FULL else 8
+WORDS = "the river runs past an old mill where seven people grind corn and tell stories about Paris 123 ...".split()
+
+
+def layouts(model, max_ranks):
+    """(tp, pp, dp) of at most so many ranks."""
+    return [layout for layout in itertools.product(MODELS[model], (1, 2, 3, 4), (1, 2, 4))
+            if layout[0] * layout[1] * layout[2] <= max_ranks]
+
+
+def pairs(layout):
+    return {((a, layout[a]), (b, layout[b])) for a, b in itertools.combinations(range(3), 2)}
+
+
+def pairwise_cover(candidates):
+    """Layouts that hold every pair of sizes that occurs together, chosen greedily, few ranks first."""
+    missing = set().union(*map(pairs, candidates))
+    cover = []
+    while missing:
+        best = max(candidates, key=lambda layout: (len(pairs(layout) & missing), -layout[0] * layout[1] * layout[2]))
+        cover.append(best)
+        missing -= pairs(best)
+    return cover
+
+
+def some_rows():
+    """Greedy and sampled rows of all lengths, with samples, penalties, scores and shared beginnings."""
+    dice = random.Random(5)
+    rows = []
+    for number in range(48):
+        prompt = f"{number % 6}: " + " ".join(WORDS[:8 + number % 6]) + f" / {dice.choice(WORDS)} " * (number % 9)
+        row = {"id": number, "prompt": prompt, "max_tokens": dice.randint(4, 24), "ignore_eos": number % 3 != 0,
+               "temperature": 0.8 if number % 2 else 0, "return_token_ids": True}
+        if number % 4 == 1:
+            row |= {"seed": number, "top_k": 20, "top_p": 0.9}
+        if number % 8 == 3:
+            row |= {"n": 2}
+        if number % 5 == 2:
+            row |= {"repetition_penalty": 1.2, "logprobs": 2}
+        if number % 7 == 0:
+            row |= {"prompt_logprobs": 1}
+        rows.append(row)
+    return rows
+
+
+def tokens(result, greedy_only):
+    """The token ids of every sample, in the rows' order."""
+    rows = some_rows()
+    return [[output["token_ids"] for output in got["outputs"]] for row, got in zip(rows, result.rows)
+            if not greedy_only or row["temperature"] == 0]
+
+
+class Layouts(Case):
+    def run_one(self, model, tp, pp, dp, *flags):
+        # A pool and batches small enough that rows wait, chunks and steps in flight are many, and some rows are preempted.
+        return self.job(some_rows(), "--dtype", "float", "--max-model-len", "192", "--max-num-seqs", "12", "--threads", "1",
+                        "--max-num-batched-tokens", "64", "--num-gpu-blocks-override", "40", "-tp", tp, "-pp", pp,
+                        *flags, ranks=tp * pp * dp, model=DATA / "models" / model)
+
+    def test_every_layout_gives_the_tokens_of_one_rank(self):
+        for model in MODELS:
+            alone = self.run_one(model, 1, 1, 1)
+            self.assertEqual([row["error"] for row in alone.rows], [None] * len(some_rows()))
+            by_tp = {1: alone}
+            candidates = [layout for layout in layouts(model, MAX_RANKS) if layout != (1, 1, 1)]
+            for tp, pp, dp in candidates if FULL else pairwise_cover(candidates):
+                with self.subTest(model=model, tp=tp, pp=pp, dp=dp):
+                    result = self.run_one(model, tp, pp, dp)
+                    self.assertEqual(tokens(result, True), tokens(alone, True))
+                    # Stages and replicas do not change a bit; another tensor-parallel size rounds otherwise.
+                    self.assertEqual(result.bytes, by_tp.setdefault(tp, result).bytes)
+
+    def test_tp_invariant_gives_the_same_bytes_on_any_number_of_ranks(self):
+        for model, parts, layouts_to_run in (("tiny-spread8", 8, [(1, 1, 1), (2, 1, 2), (4, 2, 1), (8, 1, 1), (2, 3, 1)]),
+                                             ("tiny-spread3", 3, [(1, 1, 1), (3, 1, 1), (3, 2, 1), (1, 2, 2)])):
+            results = [self.run_one(model, *layout, "--tp-invariant", parts) for layout in layouts_to_run]
+            for layout, result in zip(layouts_to_run, results):
+                with self.subTest(model=model, layout=layout):
+                    self.assertEqual(result.bytes, results[0].bytes)
+
+    def test_a_replica_without_rows_or_long_done_lets_its_ranks_go(self):
+        one = [{"id": 0, "prompt": "x", "max_tokens": 3, "temperature": 0}]
+        uneven = [{"id": i, "prompt": "x", "max_tokens": 1 if i else 180, "temperature": 0, "ignore_eos": True} for i in range(3)]
+        for rows in ([], one, uneven):
+            for layout in ((2, 1), (1, 2), (2, 2)):
+                with self.subTest(rows=len(rows), layout=layout):
+                    tp, pp = layout
+                    result = self.job(rows, "-tp", tp, "-pp", pp, "-dp", 2, "--threads", "1", "--max-model-len", "192",
+                                      ranks=2 * tp * pp, model=DATA / "models" / "tiny-spread8")
+                    self.assertEqual(len(result.rows), len(rows))
+
+
+class Refusals(Case):
+    def check_refused(self, ranks, flags, *texts, model="tiny-spread8"):
+        rows = self.write("in.jsonl", [{"id": 1, "prompt": "x", "max_tokens": 2}])
+        result = tokenmill("run", "--model", DATA / "models" / model, "--input", rows, "--output", self.dir / "o", *flags,
+                           ranks=ranks)
+        self.assertEqual(result.code, 2, result.stderr)
+        lines = [line for line in result.stderr.splitlines() if line.startswith("error[")]
+        self.assertEqual(len(lines), 1, result.stderr)
+        for text in texts:
+            self.assertIn(text, lines[0])
+        self.assertFalse((self.dir / "o").exists())
+
+    def test_layouts_that_do_not_fit_the_ranks(self):
+        self.check_refused(3, ["-tp", 2], "= 2 ranks a replica, and there are 3", "start 2 or 4")
+        self.check_refused(2, ["-tp", 2, "-dp", 2], "= 4 ranks, and there are 2; start 4")
+        self.check_refused(0, ["-pp", 2], "and there is 1", "start 2")
+
+    def test_layouts_that_do_not_fit_the_model(self):
+        self.check_refused(5, ["-tp", 5], "--tensor-parallel-size 5 does not fit 24 query heads and 8 key/value heads",
+                           "choose one of 1, 2, 4, 8, 24")
+        self.check_refused(3, ["-tp", 3], "8 key/value heads")
+        self.check_refused(8, ["-pp", 8], "--pipeline-parallel-size 8 is more than the")
+        self.check_refused(2, ["-tp", 2, "--tp-invariant", 3], "--tp-invariant 3 does not fit")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
