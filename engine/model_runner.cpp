@@ -146,11 +146,12 @@ void ModelRunner::hand_over(TensorView hidden, Staging& staging) {
 
 Ticket ModelRunner::launch(const StepPlan& plan) {
   TM_ASSERT(static_cast<int>(in_flight_.size()) < limits_.max_steps_in_flight);
-  const OpTimes before = ops_.op_times();
+  const OpTimes op_times_before = ops_.op_times();
   apply(plan);
   if (!plan.dummy && !plan.scheduled.empty()) run(plan, staging_of(next_ticket_));
-  InFlight flight{next_ticket_++,         plan.step_id, {}, StepInput::output_shape(plan, slots_),
-                  ops_.stream().record(), before};
+  InFlight flight{next_ticket_++,         plan.step_id,   {}, StepInput::output_shape(plan, slots_),
+                  ops_.stream().record(), op_times_before};
+  if (ops_.stream().done(flight.event)) flight.op_times = ops_.op_times() - op_times_before;
   for (const ScheduledSlot& s : plan.scheduled) {
     if (s.logits_rows.empty() && s.num_scored == 0) continue;
     const SlotState& slot = slots_.at(s.slot);
@@ -177,7 +178,7 @@ StepResult ModelRunner::collect(Ticket ticket) {
   in_flight_.pop_front();
   ops_.stream().wait(flight.event);
   StepResult result{flight.step_id, {}, {}};
-  result.op_times = ops_.op_times() - flight.op_times_before;
+  result.op_times = flight.op_times ? *flight.op_times : ops_.op_times() - flight.op_times_before;
   Staging& staging = staging_of(ticket);
   if (staging.sent != 0) pp_.wait(std::exchange(staging.sent, 0));
   if (!model_.shard().is_last_stage()) return result;

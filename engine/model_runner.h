@@ -1,6 +1,7 @@
 #pragma once
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "engine/kv_cache.h"
@@ -59,6 +60,7 @@ class ModelRunner : public Runner {
     StepOutputShape shape;
     Stream::Event event;
     OpTimes op_times_before;
+    std::optional<OpTimes> op_times = {};  ///< where the step was done when launch() returned: others may follow it
   };
   void apply(const StepPlan& plan);
   void enter(const NewSlot& slot);

@@ -6,6 +6,7 @@
 #include "engine/step_plan.h"
 #include "engine/step_result.h"
 #include "kernels/core/check.h"
+#include "kernels/core/clock.h"
 
 namespace tokenmill {
 
@@ -41,15 +42,25 @@ Ticket LeaderRunner::launch(const StepPlan& plan) {
   TM_ASSERT(!stopped_ && !plan.stop, "step {} is launched after the last", plan.step_id);
   last_step_id_ = plan.step_id;
   if (results_ == nullptr) {
-    channel_.send(serialize(plan));
+    send(plan);
     return local_.launch(plan);
   }
   release_slots(plan);
   remember(plan);
   message_ = plan;
   message_.sampled = std::exchange(sampled_, {});
-  channel_.send(serialize(message_));
+  send(message_);
   return local_.launch(message_);
+}
+
+void LeaderRunner::send(const StepPlan& plan) {
+  const SteadyClock clock;
+  const double start_s = clock.now_s();
+  const std::vector<std::byte> bytes = serialize(plan);
+  channel_.send(bytes);
+  traffic_.seconds += clock.now_s() - start_s;
+  traffic_.num_bytes += static_cast<int64_t>(bytes.size());
+  ++traffic_.num_plans;
 }
 
 void LeaderRunner::pass_on(const StepResult& result) {
@@ -71,7 +82,10 @@ void LeaderRunner::pass_on(const StepResult& result) {
 StepResult LeaderRunner::collect(Ticket ticket) {
   StepResult local = local_.collect(ticket);
   if (results_ == nullptr) return local;
+  const SteadyClock clock;
+  const double start_s = clock.now_s();
   StepResult result = deserialize_step_result(results_->receive());
+  local.op_times.host_s += clock.now_s() - start_s;
   TM_ASSERT(result.step_id == local.step_id, "the last stage reports step {}, the first one step {}", result.step_id,
             local.step_id);
   result.op_times = local.op_times;
@@ -85,7 +99,7 @@ void LeaderRunner::stop() {
   StepPlan plan;
   plan.step_id = last_step_id_ + 1;
   plan.stop = true;
-  channel_.send(serialize(plan));
+  send(plan);
 }
 
 int64_t follow(Runner& local, PlanChannel& channel, ResultChannel* results) {

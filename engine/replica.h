@@ -30,6 +30,13 @@ class ResultChannel {
   virtual std::vector<std::byte> receive() = 0;
 };
 
+/// What a leader's plans cost it, of all steps so far.
+struct PlanTraffic {
+  int64_t num_plans = 0;
+  int64_t num_bytes = 0;  ///< of the plans; each goes to every follower
+  double seconds = 0;     ///< making bytes of them and handing these over
+};
+
 /// The leader's runner in a replica of several ranks: what the scheduler launches goes to the followers first, then to
 /// this rank's runner, so that all ranks of the replica execute the same steps. Not needed when the replica is one
 /// rank.
@@ -45,8 +52,10 @@ class LeaderRunner final : public Runner {
   /// Sends the plan that ends the followers' loops. Once, after the last step; nothing may be launched after it. Not
   /// done by the destructor: a leader that leaves by an error ends the job another way.
   void stop();
+  const PlanTraffic& traffic() const { return traffic_; }
 
  private:
+  void send(const StepPlan& plan);
   /// Where a launched step's samples go, in the plan's order.
   struct Destination {
     int32_t slot;
@@ -67,6 +76,7 @@ class LeaderRunner final : public Runner {
   std::deque<std::vector<Destination>> in_flight_;
   std::vector<SampledTokens> sampled_;
   StepPlan message_;
+  PlanTraffic traffic_;
 };
 
 /// A follower's loop: launches every plan it receives on this rank's runner, with up to limits().max_steps_in_flight in

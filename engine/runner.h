@@ -33,7 +33,7 @@ struct StepResult {
   };
   uint64_t step_id = 0;
   std::vector<Slot> slots;  ///< scheduled slots that wanted logits or scores, in the plan's order
-  OpTimes op_times;         ///< of this rank's device
+  OpTimes op_times;         ///< of this rank's device; on a leader host_s includes waiting for the last stage's result
 };
 
 using Ticket = uint64_t;

@@ -69,6 +69,11 @@ TEST_CASE("a follower that replays the leader's plans computes what the leader c
     }
     leader.stop();
     CHECK(engine.take_finished().size() == 6);
+    int64_t num_bytes = 0;
+    for (const std::vector<std::byte>& plan : channel.sent) num_bytes += static_cast<int64_t>(plan.size());
+    CHECK(leader.traffic().num_plans == leader_device.num_steps() + 1);
+    CHECK(leader.traffic().num_bytes == num_bytes);
+    CHECK(leader.traffic().seconds > 0);
     CHECK(follow(follower_results, channel) == leader_device.num_steps());
     CHECK(follower_device.num_steps_in_flight() == 0);
     CHECK(leader_results.tokens.size() > 6);
