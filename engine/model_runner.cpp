@@ -76,7 +76,8 @@ void ModelRunner::enter(const NewSlot& fresh) {
           .num_logprobs = sampling.num_logprobs,
           .num_prompt_logprobs = sampling.num_prompt_logprobs,
           .lists_logprobs = !sampling.logprob_token_ids.empty(),
-          .has_penalties = sampling.has_penalties()};
+          .has_penalties = sampling.has_penalties(),
+          .shortlist = shortlist_capacity(sampling.temperature, sampling.min_p, sampling.top_k, sampling.top_p)};
   tables_.set(fresh.slot, sampling);
 }
 

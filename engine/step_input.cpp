@@ -6,6 +6,23 @@
 #include "kernels/core/check.h"
 
 namespace tokenmill {
+namespace {
+
+/// LogitsRows::shortlist of a step.
+int64_t shortlist_of(const StepPlan& plan, const std::vector<SlotState>& slots) {
+  int64_t most = 0;
+  for (const ScheduledSlot& s : plan.scheduled) {
+    const int64_t of_slot = slots[s.slot].shortlist;
+    for (size_t i = 0; i < s.logits_rows.size(); ++i) {
+      const bool forced = !s.constraints.empty() && s.constraints[i].forced_token_id >= 0;
+      if (of_slot == 0 && !forced) return 0;
+      most = std::max<int64_t>(most, forced ? 1 : of_slot);
+    }
+  }
+  return most;
+}
+
+}  // namespace
 
 StepInput::Layout::Layout(const RunnerLimits& limits) {
   const auto field = [&](DType dtype, int64_t count) {
@@ -195,6 +212,7 @@ StepTensors StepInput::stage(const StepPlan& plan, const std::vector<SlotState>&
   step.seq_lens = device(layout_.seq_lens, {seqs});
   step.rows = {device(layout_.row_tokens, {rows}), device(layout_.row_slots, {rows}), device(layout_.forced_ids, {rows}),
                device(layout_.masked_offsets, {rows + 1}), device(layout_.masked_ids, {num_masked})};
+  step.rows.shortlist = shortlist_of(plan, slots);
   if (shape.num_logprobs >= 0) {
     step.sampled = {{}, device(layout_.num_logprobs, {rows}), device(layout_.listed_slots, {rows})};
   }

@@ -20,6 +20,7 @@ struct SlotState {
   /// With penalties: the device's counts cover the tokens before this position; -1: they are not right for any.
   int64_t counted_end = -1;
   bool has_penalties = false;
+  int64_t shortlist = 0;  ///< shortlist_capacity() of its parameters
 };
 
 /// The flattened batch of one step: fixed device buffers, filled from pinned host memory. One StepInput per step in

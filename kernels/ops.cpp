@@ -1,44 +1,17 @@
 #include "kernels/ops.h"
 
-#include <fmt/format.h>
-
 #include "kernels/core/check.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/isa.h"
+#include "kernels/op_checks.h"
 
-// The checks of every public operation: each is made once here, whatever the backend.
+// The checks of every public operation: each is made once here, whatever the backend. Those of the head and of
+// sampling: ops_sampling.cpp.
 namespace tokenmill {
 namespace {
 
-template <typename... Args>
-[[noreturn]] void fail(const char* op, fmt::format_string<Args...> format, Args&&... args) {
-  throw Error(ErrorKind::kInternal, "{}: {}", op, fmt::format(format, std::forward<Args>(args)...));
-}
-
-/// `view` must be [rows, cols] of dtype; `because` says what it has to match.
-struct Expect {
-  const char* op;
-  void matrix(const char* name, const TensorView& view, int64_t rows, int64_t cols, DType dtype, const char* because,
-              const TensorView& other) const {
-    if (view.rank() == 2 && view.size(0) == rows && view.cols() == cols && view.dtype() == dtype) return;
-    fail(op, "{} {} does not match {} {}; expected {} [{}, {}]", name, view.describe(), because, other.describe(),
-         to_string(dtype), rows, cols);
-  }
-  void vector(const char* name, const TensorView& view, int64_t size, DType dtype, const char* because,
-              const TensorView& other) const {
-    if (view.rank() == 1 && view.cols() == size && view.dtype() == dtype) return;
-    fail(op, "{} {} does not match {} {}; expected {} [{}]", name, view.describe(), because, other.describe(),
-         to_string(dtype), size);
-  }
-  /// [rows, cols] of the dtypes that activations have.
-  void activations(const char* name, const TensorView& view) const {
-    if (view.rank() == 2 &&
-        (view.dtype() == DType::kF32 || view.dtype() == DType::kBF16 || view.dtype() == DType::kF16)) {
-      return;
-    }
-    fail(op, "{} is {}; it must be a matrix of float32, bfloat16 or float16", name, view.describe());
-  }
-};
+using checks::Expect;
+using checks::fail;
 
 void check_pool(const char* op, const KvLayer& kv, const StepTensors& step, const TensorView& tokens) {
   if (kv.pool == nullptr) fail(op, "no KV pool");
@@ -265,123 +238,6 @@ void Ops::do_add_parts_rms_norm(TensorView normed, TensorView hidden, TensorView
                                 TensorView weight, float eps) {
   do_sum_parts(normed, parts, bias);
   do_add_rms_norm(normed, hidden, normed, weight, eps);
-}
-
-namespace {
-
-void check_tiles(const char* op, const HeadTiles& tiles) {
-  const Expect expect{op};
-  const TensorView& logits = tiles.logits;
-  if (logits.rank() != 2 || logits.dtype() != DType::kF32) {
-    fail(op, "logits is {}; it must be a float32 matrix", logits.describe());
-  }
-  const int64_t rows = logits.rows(), count = (logits.cols() + kVocabTile - 1) / kVocabTile;
-  expect.matrix("max", tiles.max, rows, count, DType::kF32, "the tiles of logits", logits);
-  expect.matrix("sum_exp", tiles.sum_exp, rows, count, DType::kF32, "the tiles of logits", logits);
-  expect.matrix("adjusted_max", tiles.adjusted_max, rows, count, DType::kF32, "the tiles of logits", logits);
-  expect.matrix("argmax", tiles.argmax, rows, count, DType::kI32, "the tiles of logits", logits);
-  expect.matrix("sum_exp_t", tiles.sum_exp_t, rows, count, DType::kF32, "the tiles of logits", logits);
-  expect.matrix("non_finite", tiles.non_finite, rows, count, DType::kI32, "the tiles of logits", logits);
-}
-
-void check_rows(const char* op, const LogitsRows& rows, int64_t count, const TensorView& logits) {
-  const Expect expect{op};
-  expect.vector("rows.slots", rows.slots, count, DType::kI32, "logits", logits);
-  expect.vector("rows.forced_ids", rows.forced_ids, count, DType::kI32, "logits", logits);
-  expect.vector("rows.masked_offsets", rows.masked_offsets, count + 1, DType::kI32, "logits", logits);
-  if (rows.masked_ids.rank() != 1 || rows.masked_ids.dtype() != DType::kI32) {
-    fail(op, "rows.masked_ids is {}; it must be a vector of int32", rows.masked_ids.describe());
-  }
-}
-
-void check_table(const char* op, const char* name, const TensorView& table, DType dtype, int32_t slot) {
-  if (table.rank() != 2 || table.dtype() != dtype) {
-    fail(op, "{} is {}; it must be a matrix of {}", name, table.describe(), to_string(dtype));
-  }
-  if (slot < 0 || slot >= table.rows()) fail(op, "slot {} of {} {}", slot, name, table.describe());
-}
-
-void check_vocab_ids(const char* op, std::span<const int32_t> ids, int64_t vocab_size) {
-  for (const int32_t id : ids) {
-    if (id < 0 || id >= vocab_size) fail(op, "token id {} of a vocabulary of {}", id, vocab_size);
-  }
-}
-
-}  // namespace
-
-void Ops::count_tokens(const SamplingTables& tables, int32_t slot, std::span<const int32_t> token_ids,
-                       int64_t num_prompt_tokens) {
-  const char* op = "count_tokens";
-  check_table(op, "counts", tables.counts, DType::kI32, slot);
-  check_vocab_ids(op, token_ids, tables.counts.cols());
-  if (num_prompt_tokens < 0 || num_prompt_tokens > static_cast<int64_t>(token_ids.size())) {
-    fail(op, "{} prompt tokens of {}", num_prompt_tokens, token_ids.size());
-  }
-  do_count_tokens(tables, slot, token_ids, num_prompt_tokens);
-}
-
-void Ops::set_bias(const SamplingTables& tables, int32_t slot, float fill, std::span<const int32_t> ids,
-                   std::span<const float> values) {
-  const char* op = "set_bias";
-  check_table(op, "bias", tables.bias, DType::kF32, slot);
-  check_vocab_ids(op, ids, tables.bias.cols());
-  if (ids.size() != values.size()) fail(op, "{} ids and {} values", ids.size(), values.size());
-  do_set_bias(tables, slot, fill, ids, values);
-}
-
-void Ops::lm_head_tiles(const HeadTiles& out, TensorView hidden, const Linear& head, int64_t first_id,
-                        int64_t vocab_size, const LogitsRows& rows, const SamplingTables& tables) {
-  const char* op = "lm_head_tiles";
-  const LinearSpec& spec = head.spec();
-  check_tiles(op, out);
-  if (hidden.rank() != 2 || hidden.rows() != out.logits.rows() || hidden.cols() != spec.in_features ||
-      hidden.dtype() != spec.compute_dtype || out.logits.cols() != spec.out_features) {
-    fail(op, "hidden {} and logits {} do not match the head {} [{}, {}]", hidden.describe(), out.logits.describe(),
-         to_string(spec.compute_dtype), spec.out_features, spec.in_features);
-  }
-  if (first_id < 0 || first_id % kVocabTile != 0) fail(op, "first_id {} is not a multiple of {}", first_id, kVocabTile);
-  if (rows.slots.defined()) check_rows(op, rows, hidden.rows(), out.logits);
-  if (hidden.rows() > 0) do_lm_head_tiles(out, hidden, head, first_id, vocab_size, rows, tables);
-}
-
-void Ops::pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
-               const SamplingTables& tables) {
-  const char* op = "pick";
-  check_tiles(op, tiles);
-  const Expect expect{op};
-  const TensorView& logits = tiles.logits;
-  if (vocab_size < 1 || vocab_size > logits.cols()) {
-    fail(op, "vocab_size {} does not fit logits {}", vocab_size, logits.describe());
-  }
-  expect.vector("token_ids", out.token_ids, logits.rows(), DType::kI32, "logits", logits);
-  expect.vector("logprobs", out.logprobs, logits.rows(), DType::kF32, "logits", logits);
-  expect.vector("status", out.status, logits.rows(), DType::kI32, "logits", logits);
-  expect.vector("rows.tokens", step.rows.tokens, logits.rows(), DType::kI32, "logits", logits);
-  check_rows(op, step.rows, logits.rows(), logits);
-  if (logits.rows() > 0) do_pick(out, tiles, vocab_size, step, tables);
-}
-
-void Ops::token_logprobs(const LogprobResult& out, const HeadTiles& tiles, int64_t vocab_size, const LogprobRows& rows,
-                         const SamplingTables& tables) {
-  const char* op = "token_logprobs";
-  check_tiles(op, tiles);
-  const Expect expect{op};
-  const TensorView& logits = tiles.logits;
-  const int64_t count = logits.rows();
-  if (vocab_size < 1 || vocab_size > logits.cols()) {
-    fail(op, "vocab_size {} does not fit logits {}", vocab_size, logits.describe());
-  }
-  expect.vector("rows.token_ids", rows.token_ids, count, DType::kI32, "logits", logits);
-  expect.vector("rows.num_top", rows.num_top, count, DType::kI32, "logits", logits);
-  expect.vector("rows.listed_slots", rows.listed_slots, count, DType::kI32, "logits", logits);
-  expect.vector("logprobs", out.logprobs, count, DType::kF32, "logits", logits);
-  expect.vector("ranks", out.ranks, count, DType::kI32, "logits", logits);
-  expect.vector("status", out.status, count, DType::kI32, "logits", logits);
-  const int64_t width = out.top_ids.rank() == 2 ? out.top_ids.cols() : 0;
-  expect.matrix("top_ids", out.top_ids, count, width, DType::kI32, "logits", logits);
-  expect.matrix("top_logprobs", out.top_logprobs, count, width, DType::kF32, "top_ids", out.top_ids);
-  expect.matrix("top_ranks", out.top_ranks, count, width, DType::kI32, "top_ids", out.top_ids);
-  if (count > 0) do_token_logprobs(out, tiles, vocab_size, rows, tables);
 }
 
 std::unique_ptr<Ops> make_ops(Device device, const OpsOptions& options) {

@@ -11,6 +11,7 @@
 #include "kernels/linear.h"
 #include "kernels/op_times.h"
 #include "kernels/step_tensors.h"
+#include "kernels/vocab_shards.h"
 
 namespace tokenmill {
 
@@ -40,14 +41,12 @@ struct AttentionParams {
   float softcap = 0;   ///< 0: off; else softcap * tanh(score / softcap)
 };
 
-/// Vocabulary tiles are absolute: tile i covers ids [i * 1024, (i + 1) * 1024).
-constexpr int64_t kVocabTile = 1024;
-
 /// Logits of R rows and their per-tile partials; f32, tiles in ascending id order, over the ids below vocab_size. Raw
 /// logits l are the model's; adjusted logits x are what a token is chosen from (Ops::pick), equal to l in most rows.
 /// For row r with temperature t (1 when greedy), all per tile:
 struct HeadTiles {
-  TensorView logits;        ///< [R, vocab rows of this shard] f32: l
+  /// f32: l, [R, ids of the shard], or [P, R, VocabShards::most_ids()] when those of P shards have been gathered
+  TensorView logits;
   TensorView max;           ///< [R, tiles] f32: of l
   TensorView sum_exp;       ///< [R, tiles] f32: sum exp(l - max)
   TensorView adjusted_max;  ///< [R, tiles] f32: of x; minus infinity when every id of the tile is masked
@@ -55,6 +54,24 @@ struct HeadTiles {
   TensorView sum_exp_t;     ///< [R, tiles] f32: sum exp((x - adjusted_max) / t)
   TensorView non_finite;    ///< [R, tiles] i32: not 0 when an l is NaN or infinite
 };
+
+/// Words of one row and tile in an exchange of partials: all but the logits, in the order of HeadTiles.
+constexpr int64_t kTileWords = 6;
+/// The partials among `tiles` as views of one rank's words [kTileWords, R, VocabShards::most_tiles()] i32, of which the
+/// first num_tiles columns are used.
+HeadTiles tiles_of_words(TensorView logits, TensorView words, int64_t num_tiles);
+
+/// What is left of a shard's logits where the ranks of a group do not gather them: of each row the ids that pick() may
+/// still choose. i32 words [R, shortlist_words(capacity)]: their number n, then capacity ids in ascending order, raw
+/// logits and scaled adjusted ones (f32 bits), of which the first n mean something. n > capacity: they did not fit.
+constexpr int64_t shortlist_words(int64_t capacity) { return 1 + 3 * capacity; }
+/// Top-k rows list at most k ids of a shard and the ties of the last one: room for these is part of the capacity.
+constexpr int64_t kShortlistTies = 8;
+/// Rows with a larger k need whole logits.
+constexpr int64_t kShortlistMaxTopK = 256;
+/// Ids of a shard for which a row with such parameters needs room; more than 1: ties may take more than that. 0: it
+/// needs whole logits. Forced rows need 1.
+int64_t shortlist_capacity(float temperature, float min_p, int32_t top_k, float top_p);
 
 /// What pick() chose. status 0: fine; 1: the row's logits hold NaN or infinity; 2: bias and masks leave no id (token_id
 /// is 0 in both).
@@ -205,6 +222,19 @@ class Ops {
   /// (key, positions[rows.tokens[r]] + 1); kernels/random.h.
   void pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
             const SamplingTables& tables);
+  /// The partials of the whole vocabulary, but for tiles.logits, from those of P ranks: gathered [P, kTileWords, R,
+  /// most tiles of a shard] i32, as tiles_of_words() describes one rank's.
+  void join_tiles(const HeadTiles& tiles, TensorView gathered, int64_t vocab_size);
+  /// Chosen in two halves with the bits of pick(): shortlist() on each rank of a group, then, when the lists have been
+  /// gathered, pick_listed() on all of them. tiles: the partials of the whole vocabulary, logits [R, ids of the shard]
+  /// from first_id on. Rows must be forced, greedy, without filters, or have a top-k of at most kShortlistMaxTopK.
+  void shortlist(TensorView list, const HeadTiles& tiles, int64_t first_id, int64_t vocab_size, const StepTensors& step,
+                 const SamplingTables& tables);
+  /// Whether no row had more ids than its list has room for. lists [P, R, words]. Waits for the stream.
+  bool shortlists_fit(TensorView lists);
+  /// As pick(); tiles.logits may be undefined.
+  void pick_listed(const PickResult& out, const HeadTiles& tiles, TensorView lists, int64_t vocab_size,
+                   const StepTensors& step, const SamplingTables& tables);
   /// Log softmax of the raw logits at rows.token_ids, its rank, and num_top others: the most likely in descending order
   /// (ascending id among equals), or the listed ids in their order. tiles: of the whole vocabulary, as for pick().
   void token_logprobs(const LogprobResult& out, const HeadTiles& tiles, int64_t vocab_size, const LogprobRows& rows,
@@ -240,6 +270,12 @@ class Ops {
                                 int64_t vocab_size, const LogitsRows& rows, const SamplingTables& tables) = 0;
   virtual void do_pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
                        const SamplingTables& tables) = 0;
+  virtual void do_join_tiles(const HeadTiles& tiles, TensorView gathered, const VocabShards& shards) = 0;
+  virtual void do_shortlist(TensorView list, const HeadTiles& tiles, int64_t first_id, int64_t vocab_size,
+                            const StepTensors& step, const SamplingTables& tables) = 0;
+  virtual bool do_shortlists_fit(TensorView lists) = 0;
+  virtual void do_pick_listed(const PickResult& out, const HeadTiles& tiles, TensorView lists, int64_t vocab_size,
+                              const StepTensors& step, const SamplingTables& tables) = 0;
   virtual void do_token_logprobs(const LogprobResult& out, const HeadTiles& tiles, int64_t vocab_size,
                                  const LogprobRows& rows, const SamplingTables& tables) = 0;
 };

@@ -17,6 +17,9 @@ struct LogitsRows {
   TensorView
       masked_offsets;     ///< [R + 1] i32: row r must not give masked_ids[masked_offsets[r] .. masked_offsets[r + 1])
   TensorView masked_ids;  ///< [any] i32
+  /// Known to the host: how many ids of a shard each row needs at most of a vocabulary spread over ranks (the largest
+  /// shortlist_capacity() of its rows). 0: a row needs whole logits, or it is not known.
+  int64_t shortlist = 0;
 };
 
 /// R rows of logits of which logprobs are reported.

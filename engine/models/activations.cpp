@@ -21,7 +21,7 @@ Activations carve_activations(const ModelConfig& c, const ModelShard& shard, DTy
   a.row_hidden = carver.take(dtype, {rows, c.hidden_size});
   a.row_attention = carver.take(dtype, {rows, q});
   a.row_normed = carver.take(dtype, {rows, c.hidden_size});
-  a.head = carve_head(c, rows, carver);
+  a.head = carve_head(c, shard, rows, carver);
   return a;
 }
 

@@ -52,6 +52,7 @@ void Decoder::bind(Ops& ops, std::span<KvPool* const> pools, parallel::Communica
   TM_ASSERT(tp.size() == shard_.grid.tp_size && tp.rank() == shard_.tp_rank, "rank {} of {} holds the part of {} of {}",
             tp.rank(), tp.size(), shard_.tp_rank, shard_.grid.tp_size);
   tp_ = &tp;
+  vocabulary_.bind(tp);
   const std::vector<int64_t> groups = windows();
   TM_ASSERT(pools.size() == groups.size());
   std::vector<int64_t> next(groups.size(), 0);
@@ -99,7 +100,8 @@ void Decoder::attend_all(Ops& ops, const StepTensors& step, const SamplingTables
   const Turns turns = num_tokens >= overlap_from_ && tp_->size() > 1
                           ? RowParallelLinear::two_turns(shard_.grid, num_tokens, config_.hidden_size)
                           : Turns{{0, num_tokens}};
-  if (shard_.is_first_stage()) vocabulary_.embed(ops, a.hidden, step.token_ids, tables.last_token);
+  if (shard_.is_first_stage())
+    vocabulary_.embed(ops, a.hidden, step.token_ids, tables.last_token, {a.parts, a.block_out});
   ops.rope_angles(a.cos_sin, step.positions, inv_freq_, rope_.multiplier);
   ops.rms_norm(a.normed, a.hidden, layers_.front().input_norm(), static_cast<float>(config_.rms_norm_eps));
   layers_.front().project(ops, a, {0, num_tokens});

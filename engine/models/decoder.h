@@ -41,9 +41,10 @@ class Decoder {
   WorkspaceRequest workspace(DType dtype, int64_t block_size, int64_t max_tokens, int64_t max_rows) const;
 
   /// One forward pass through this rank's layers. A stage that is not the first begins with the a.hidden that it was
-  /// given, one that is not the last leaves a.hidden for the next. On the last stage out is filled, and a.head.tiles holds
-  /// the R sampled rows (R may be 0) afterwards; scored rows pass through the head in turns of at most a's rows, so
-  /// that their logits are never in memory together. a: uncut, as make_activations gave it. Call ops.plan(step) first.
+  /// given, one that is not the last leaves a.hidden for the next. On the last stage out is filled, and a.head holds
+  /// this rank's logits of the R sampled rows (R may be 0) afterwards; scored rows pass through the head in turns of at
+  /// most a's rows, so that their logits are never in memory together. a: uncut, as make_activations gave it. Call
+  /// ops.plan(step) first.
   void forward(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a,
                const HeadOutput& out) const;
 

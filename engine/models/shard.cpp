@@ -71,7 +71,8 @@ Range ModelShard::embedding_rows(const ModelConfig& config) const {
 }
 
 Range ModelShard::vocabulary(const ModelConfig& config) const {
-  return piece(config.vocab_size, kVocabTile, tp_rank, grid.tp_size);
+  const VocabShards shards{config.vocab_size, grid.tp_size};
+  return {shards.first_id(tp_rank), shards.first_id(tp_rank + 1)};
 }
 
 ModelShard whole_model(const ModelConfig& config) {

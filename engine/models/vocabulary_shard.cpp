@@ -1,59 +1,171 @@
 #include "engine/models/vocabulary_shard.h"
 
-namespace tokenmill {
+#include <algorithm>
 
-HeadActivations carve_head(const ModelConfig& config, int64_t max_rows, Carver& carver) {
+#include "kernels/core/check.h"
+
+namespace tokenmill {
+namespace {
+
+/// The first elements of a flat buffer, from `offset` on, as a dense tensor.
+TensorView shaped(TensorView flat, std::initializer_list<int64_t> shape, int64_t offset = 0) {
+  int64_t count = 1;
+  for (const int64_t n : shape) count *= n;
+  TM_ASSERT(offset + count <= flat.num_elements(), "{} has no room for {} elements from {} on", flat.describe(), count,
+            offset);
+  return TensorView(static_cast<char*>(flat.data()) + offset * dtype_size(flat.dtype()), flat.dtype(), shape,
+                    flat.is_host());
+}
+
+/// A buffer's memory as elements of another dtype.
+TensorView as_dtype(TensorView flat, DType dtype) {
+  const int64_t num_bytes = flat.num_elements() * dtype_size(flat.dtype());
+  return TensorView(flat.data(), dtype, {num_bytes / dtype_size(dtype)}, flat.is_host());
+}
+
+HeadTiles cut_rows(const HeadTiles& tiles, int64_t num_rows) {
+  HeadTiles out = tiles;
+  for (TensorView* v : {&out.max, &out.sum_exp, &out.adjusted_max, &out.argmax, &out.sum_exp_t, &out.non_finite}) {
+    *v = v->slice_rows(0, num_rows);
+  }
+  return out;
+}
+
+// Embeddings of more bytes go in two transfers when more than two ranks share them; see RowParallelLinear.
+constexpr int64_t kMaxOneTransferBytes = int64_t{256} << 10;
+
+}  // namespace
+
+TensorView HeadActivations::logits_of(int64_t rank, int64_t num_rows) const {
+  const int64_t width = shards.most_ids();
+  return shaped(logits, {num_rows, width}, rank * num_rows * width).slice_cols(0, shards.num_ids(rank));
+}
+
+HeadActivations carve_head(const ModelConfig& config, const ModelShard& shard, int64_t max_rows, Carver& carver) {
+  const int64_t rows = shard.is_last_stage() ? max_rows : 0;
   HeadActivations a;
-  const int64_t num_tiles = (config.vocab_size + kVocabTile - 1) / kVocabTile;
-  a.tiles.logits = carver.take(DType::kF32, {max_rows, config.vocab_size});
-  a.tiles.max = carver.take(DType::kF32, {max_rows, num_tiles});
-  a.tiles.sum_exp = carver.take(DType::kF32, {max_rows, num_tiles});
-  a.tiles.adjusted_max = carver.take(DType::kF32, {max_rows, num_tiles});
-  a.tiles.argmax = carver.take(DType::kI32, {max_rows, num_tiles});
-  a.tiles.sum_exp_t = carver.take(DType::kF32, {max_rows, num_tiles});
-  a.tiles.non_finite = carver.take(DType::kI32, {max_rows, num_tiles});
+  a.shards = {config.vocab_size, shard.grid.tp_size};
+  const int64_t ranks = a.shards.num_shards, others = ranks > 1 ? ranks : 0, num_tiles = a.shards.num_tiles();
+  a.logits = carver.take(DType::kF32, {ranks * rows * a.shards.most_ids()});
+  a.partials = carver.take(DType::kI32, {others * kTileWords * rows * a.shards.most_tiles()});
+  const int64_t most_listed = std::min(kShortlistMaxTopK + kShortlistTies, a.shards.most_ids());
+  a.lists = carver.take(DType::kI32, {others * rows * shortlist_words(most_listed)});
+  a.tiles.max = carver.take(DType::kF32, {rows, num_tiles});
+  a.tiles.sum_exp = carver.take(DType::kF32, {rows, num_tiles});
+  a.tiles.adjusted_max = carver.take(DType::kF32, {rows, num_tiles});
+  a.tiles.argmax = carver.take(DType::kI32, {rows, num_tiles});
+  a.tiles.sum_exp_t = carver.take(DType::kF32, {rows, num_tiles});
+  a.tiles.non_finite = carver.take(DType::kI32, {rows, num_tiles});
   return a;
 }
 
 VocabularyShard::VocabularyShard(const ModelConfig& config, const ModelShard& shard, WeightBuilder& builder)
-    : vocab_size_(config.vocab_size) {
+    : vocab_size_(config.vocab_size),
+      first_row_(shard.embedding_rows(config).begin),
+      shards_{config.vocab_size, shard.grid.tp_size} {
   const std::string table = "model.embed_tokens.weight";
   builder.set_held(shard.is_first_stage());
-  builder.embedding(embedding_, whole_tensor(table, config.vocab_size), config.hidden_size);
+  builder.embedding(embedding_, {table, config.vocab_size, shard.embedding_rows(config)}, config.hidden_size);
   builder.set_held(shard.is_last_stage());
-  builder.linear(head_, {whole_tensor(config.tie_embeddings ? table : "lm_head.weight", config.vocab_size)},
+  builder.linear(head_,
+                 {{config.tie_embeddings ? table : "lm_head.weight", config.vocab_size, shard.vocabulary(config)}},
                  config.hidden_size);
   builder.set_held(true);
 }
 
-void VocabularyShard::embed(Ops& ops, TensorView out, TensorView token_ids, TensorView last_token) const {
-  ops.embed(out, *embedding_, token_ids, last_token);
+void VocabularyShard::bind(parallel::Communicator& tp) {
+  TM_ASSERT(tp.size() == shards_.num_shards, "{} ranks for a vocabulary in {} shards", tp.size(), shards_.num_shards);
+  tp_ = &tp;
 }
 
-HeadTiles VocabularyShard::tiles(Ops& ops, TensorView normed, const LogitsRows& rows, const SamplingTables& tables,
-                                 const HeadActivations& a) const {
-  HeadTiles tiles = a.tiles;
-  for (TensorView* v : {&tiles.logits, &tiles.max, &tiles.sum_exp, &tiles.adjusted_max, &tiles.argmax, &tiles.sum_exp_t,
-                        &tiles.non_finite}) {
-    *v = v->slice_rows(0, normed.rows());
+/// Every token's row comes from one rank, the others add nothing to it.
+void VocabularyShard::embed(Ops& ops, TensorView out, TensorView token_ids, TensorView last_token,
+                            const RowParallelLinear::Buffers& buffers) const {
+  const int64_t ranks = tp_->size(), tokens = out.rows(), hidden_size = out.cols();
+  if (ranks == 1) return ops.embed(out, *embedding_, token_ids, last_token);
+  const TensorView room = as_dtype(buffers.parts, out.dtype());
+  if (ranks == 2 || tokens * hidden_size * dtype_size(out.dtype()) <= kMaxOneTransferBytes) {
+    const TensorView all = shaped(room, {ranks, tokens, hidden_size});
+    const TensorView own = shaped(room, {tokens, hidden_size}, tp_->rank() * tokens * hidden_size);
+    ops.embed(own, *embedding_, token_ids, last_token, first_row_);
+    tp_->wait(tp_->all_gather(all, own));
+    return ops.sum_parts(out, all);
   }
-  ops.lm_head_tiles(tiles, normed, *head_, 0, vocab_size_, rows, tables);
+  const int64_t share = (tokens + ranks - 1) / ranks;
+  const TensorView sent = shaped(room, {ranks, share, hidden_size});
+  const TensorView received = shaped(room, {ranks, share, hidden_size}, ranks * share * hidden_size);
+  ops.embed(shaped(room, {tokens, hidden_size}), *embedding_, token_ids, last_token, first_row_);
+  tp_->wait(tp_->exchange(received, sent));
+  const TensorView block = as_dtype(buffers.block_out, out.dtype());
+  const TensorView sums = shaped(block, {ranks, share, hidden_size});
+  const TensorView own = shaped(block, {share, hidden_size}, tp_->rank() * share * hidden_size);
+  ops.sum_parts(own, received);
+  tp_->wait(tp_->all_gather(sums, own));
+  ops.sum_parts(out, shaped(block, {1, tokens, hidden_size}));  // a copy
+}
+
+/// The partials of the whole vocabulary, and its logits: all when gather is set, else this rank's.
+HeadTiles VocabularyShard::make_tiles(Ops& ops, TensorView normed, const LogitsRows& rows, const SamplingTables& tables,
+                                      const HeadActivations& a, bool gather) const {
+  const int64_t num_rows = normed.rows(), ranks = tp_->size(), rank = tp_->rank();
+  HeadTiles tiles = cut_rows(a.tiles, num_rows);
+  tiles.logits = a.logits_of(rank, num_rows);
+  if (ranks == 1) {
+    ops.lm_head_tiles(tiles, normed, *head_, 0, vocab_size_, rows, tables);
+    return tiles;
+  }
+  const int64_t width = shards_.most_tiles(), num_words = kTileWords * num_rows * width;
+  const TensorView words = shaped(a.partials, {kTileWords, num_rows, width}, rank * num_words);
+  ops.lm_head_tiles(tiles_of_words(tiles.logits, words, shards_.num_tiles(rank)), normed, *head_,
+                    shards_.first_id(rank), vocab_size_, rows, tables);
+  const auto transfer =
+      tp_->all_gather(shaped(a.partials, {ranks, num_words}), shaped(a.partials, {num_words}, rank * num_words));
+  if (gather) tiles.logits = gather_logits(a, num_rows);
+  tp_->wait(transfer);
+  ops.join_tiles(tiles, shaped(a.partials, {ranks, kTileWords, num_rows, width}), vocab_size_);
   return tiles;
+}
+
+TensorView VocabularyShard::gather_logits(const HeadActivations& a, int64_t num_rows) const {
+  const int64_t ranks = tp_->size(), width = shards_.most_ids(), count = num_rows * width;
+  tp_->wait(tp_->all_gather(shaped(a.logits, {ranks, count}), shaped(a.logits, {count}, tp_->rank() * count)));
+  return shaped(a.logits, {ranks, num_rows, width});
+}
+
+/// False when a list did not hold all ids that it should: nothing has been chosen.
+bool VocabularyShard::pick_listed(Ops& ops, const HeadTiles& tiles, const StepTensors& step,
+                                  const SamplingTables& tables, const HeadActivations& a, const PickResult& out) const {
+  const int64_t num_rows = tiles.max.rows(), ranks = tp_->size(), rank = tp_->rank();
+  const int64_t words = shortlist_words(std::min(step.rows.shortlist, shards_.most_ids())), count = num_rows * words;
+  const TensorView lists = shaped(a.lists, {ranks, num_rows, words});
+  ops.shortlist(shaped(a.lists, {num_rows, words}, rank * count), tiles, shards_.first_id(rank), vocab_size_, step,
+                tables);
+  tp_->wait(tp_->all_gather(shaped(a.lists, {ranks, count}), shaped(a.lists, {count}, rank * count)));
+  if (step.rows.shortlist > 1 && !ops.shortlists_fit(lists)) return false;  // equally on all ranks
+  ops.pick_listed(out, tiles, lists, vocab_size_, step, tables);
+  return true;
 }
 
 void VocabularyShard::choose(Ops& ops, TensorView normed, const StepTensors& step, const SamplingTables& tables,
                              const HeadActivations& a, const HeadOutput& out) const {
-  const HeadTiles all = tiles(ops, normed, step.rows, tables, a);
-  ops.pick(out.picked, all, vocab_size_, step, tables);
+  if (normed.rows() == 0) return;
+  const bool is_listed = tp_->size() > 1 && step.rows.shortlist > 0 && !step.sampled.num_top.defined();
+  HeadTiles tiles = make_tiles(ops, normed, step.rows, tables, a, /*gather=*/!is_listed);
+  if (is_listed) {
+    if (pick_listed(ops, tiles, step, tables, a, out.picked)) return;
+    tiles.logits = gather_logits(a, normed.rows());
+  }
+  ops.pick(out.picked, tiles, vocab_size_, step, tables);
   if (!step.sampled.num_top.defined()) return;
   LogprobRows reported = step.sampled;
   reported.token_ids = out.picked.token_ids;
-  ops.token_logprobs(out.sampled, all, vocab_size_, reported, tables);
+  ops.token_logprobs(out.sampled, tiles, vocab_size_, reported, tables);
 }
 
 void VocabularyShard::score(Ops& ops, TensorView normed, const LogprobRows& rows, const SamplingTables& tables,
                             const HeadActivations& a, const LogprobResult& out) const {
-  ops.token_logprobs(out, tiles(ops, normed, {}, tables, a), vocab_size_, rows, tables);
+  if (normed.rows() == 0) return;
+  ops.token_logprobs(out, make_tiles(ops, normed, {}, tables, a, /*gather=*/true), vocab_size_, rows, tables);
 }
 
 }  // namespace tokenmill

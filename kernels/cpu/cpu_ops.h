@@ -65,6 +65,16 @@ class CpuOps final : public Ops {
   Scratch& shared_scratch() { return shared_scratch_; }
 
  private:
+  /// Enqueues function(row, scratch) for all rows, each on one thread; operations: of a row, as for run_sized().
+  template <typename Function>
+  void for_each_row(int64_t num_rows, int64_t operations, Function function) {
+    stream_.submit([=, this] {
+      team_.run_sized(num_rows * operations, [&](int thread) {
+        const auto range = team_.share(num_rows, thread);
+        for (int64_t r = range.begin; r < range.end; ++r) function(r, thread_scratch(thread));
+      });
+    });
+  }
   void do_copy_blocks(KvPool& pool, std::span<const BlockCopy> copies) override;
   void do_zero_blocks(KvPool& pool, std::span<const int32_t> block_ids) override;
   void do_export_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<std::byte> out) override;
@@ -93,6 +103,12 @@ class CpuOps final : public Ops {
                         int64_t vocab_size, const LogitsRows& rows, const SamplingTables& tables) override;
   void do_pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
                const SamplingTables& tables) override;
+  void do_join_tiles(const HeadTiles& tiles, TensorView gathered, const VocabShards& shards) override;
+  void do_shortlist(TensorView list, const HeadTiles& tiles, int64_t first_id, int64_t vocab_size,
+                    const StepTensors& step, const SamplingTables& tables) override;
+  bool do_shortlists_fit(TensorView lists) override;
+  void do_pick_listed(const PickResult& out, const HeadTiles& tiles, TensorView lists, int64_t vocab_size,
+                      const StepTensors& step, const SamplingTables& tables) override;
   void do_token_logprobs(const LogprobResult& out, const HeadTiles& tiles, int64_t vocab_size, const LogprobRows& rows,
                          const SamplingTables& tables) override;
 

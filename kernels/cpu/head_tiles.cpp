@@ -67,6 +67,25 @@ void CpuOps::do_lm_head_tiles(const HeadTiles& out, TensorView hidden, const Lin
   stream_.submit(multiply, OpKind::kGemm);
 }
 
+void CpuOps::do_join_tiles(const HeadTiles& tiles, TensorView gathered, const VocabShards& shards) {
+  stream_.submit([=] {
+    for (int64_t shard = 0; shard < shards.num_shards; ++shard) {
+      const int64_t count = shards.num_tiles(shard), first = shards.first_tile(shard), rows = tiles.max.rows();
+      const TensorView words(gathered.as<int32_t>() + shard * kTileWords * rows * gathered.cols(), DType::kI32,
+                             {kTileWords, rows, gathered.cols()});
+      const HeadTiles part = tiles_of_words({}, words, count);
+      for (int64_t r = 0; r < rows; ++r) {
+        std::copy_n(part.max.row<float>(r), count, tiles.max.row<float>(r) + first);
+        std::copy_n(part.sum_exp.row<float>(r), count, tiles.sum_exp.row<float>(r) + first);
+        std::copy_n(part.adjusted_max.row<float>(r), count, tiles.adjusted_max.row<float>(r) + first);
+        std::copy_n(part.argmax.row<int32_t>(r), count, tiles.argmax.row<int32_t>(r) + first);
+        std::copy_n(part.sum_exp_t.row<float>(r), count, tiles.sum_exp_t.row<float>(r) + first);
+        std::copy_n(part.non_finite.row<int32_t>(r), count, tiles.non_finite.row<int32_t>(r) + first);
+      }
+    }
+  });
+}
+
 void CpuOps::do_count_tokens(const SamplingTables& tables, int32_t slot, std::span<const int32_t> token_ids,
                              int64_t num_prompt_tokens) {
   stream_.submit([=, ids = std::vector(token_ids.begin(), token_ids.end())] {

@@ -1,41 +1,31 @@
-// pick; semantics in kernels/ops.h.
-#include <algorithm>
-#include <array>
-#include <cmath>
-#include <functional>
-#include <limits>
+// pick, and its two halves shortlist and pick_listed; semantics in kernels/ops.h. A row is one thread's.
+#include <bit>
 
+#include "kernels/core/check.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cpu/pick_row.h"
 #include "kernels/cpu/raw_softmax.h"
-#include "kernels/cpu/row_adjustment.h"
-#include "kernels/cpu/row_filter.h"
 #include "kernels/random.h"
 
 namespace tokenmill::cpu {
 namespace {
 
-/// One row of pick: its tiles, its parameters.
-struct PickRow {
-  const SamplingKernels& kernels;
-  const HeadTiles& tiles;
-  int64_t row, vocab_size;
-  RowAdjustment adjustment;
-  int32_t forced_id;
-  float temperature;
-  RowFilter filter;
-  double uniform;
-
-  int64_t num_tiles() const { return tiles.max.cols(); }
-  int64_t tile_size(int64_t tile) const { return std::min(kVocabTile, vocab_size - tile * kVocabTile); }
-  float tile_max(int64_t tile) const { return tiles.adjusted_max.row<float>(row)[tile]; }
-  /// Adjusted logits of ids [first_id, first_id + count): the raw ones, or made in `room`.
-  const float* logits(int64_t first_id, int64_t count, float* room) const {
-    const float* raw = tiles.logits.row<float>(row) + first_id;
-    if (!adjustment.active()) return raw;
-    adjustment.apply(kernels, raw, first_id, count, room);
-    return room;
-  }
-};
+PickRow make_row(Isa isa, const HeadTiles& tiles, int64_t r, int64_t vocab_size, const RowLogits& raw,
+                 const StepTensors& step, const SamplingTables& tables) {
+  const LogitsRows& rows = step.rows;
+  const int64_t slot = rows.slots.as<int32_t>()[r], token = rows.tokens.as<int32_t>()[r];
+  const auto key = static_cast<uint64_t>(tables.key.as<int64_t>()[slot]);
+  return {sampling_kernels(isa),
+          tiles,
+          r,
+          vocab_size,
+          raw,
+          row_adjustment(rows, r, tables),
+          rows.forced_ids.as<int32_t>()[r],
+          tables.temperature.as<float>()[slot],
+          {tables.min_p.as<float>()[slot], tables.top_k.as<int32_t>()[slot], tables.top_p.as<float>()[slot]},
+          uniform(key, step.positions.as<int64_t>()[token] + 1)};
+}
 
 struct Picked {
   int32_t id = 0;
@@ -43,187 +33,161 @@ struct Picked {
   int32_t status = 0;
 };
 
-/// The first id whose running weight passes target, among count weights; the last with any weight when rounding keeps
-/// the sum below. -1 when all are zero.
-int64_t invert(const float* weight, int64_t count, double target) {
-  double sum = 0;
-  int64_t last = -1;
-  for (int64_t i = 0; i < count; ++i) {
-    if (weight[i] <= 0) continue;
-    sum += weight[i];
-    last = i;
-    if (sum > target) return i;
-  }
-  return last;
-}
-
-/// Inverse CDF over tiles of mass[tile], then inside the tile: weights(tile) gives them in units of mass / scale(tile).
-template <typename Mass, typename Inside>
-int64_t invert_tiles(int64_t num_tiles, double u, Mass&& mass, Inside&& inside) {
-  double total = 0;
-  for (int64_t t = 0; t < num_tiles; ++t) total += mass(t);
-  const double target = u * total;
-  double before = 0;
-  int64_t tile = -1;
-  for (int64_t t = 0; t < num_tiles; ++t) {
-    const double m = mass(t);
-    if (m <= 0) continue;
-    if (tile >= 0) before += mass(tile);
-    tile = t;
-    if (before + m > target) break;
-  }
-  return tile < 0 ? -1 : inside(tile, target - before);
-}
-
-/// Temperature alone: the tile sums of the head are enough to find the tile.
-int64_t sample_unfiltered(const PickRow& row, float max, Scratch& scratch) {
-  float* weight = scratch.get(2 * kVocabTile);
-  const float* sum_exp_t = row.tiles.sum_exp_t.row<float>(row.row);
-  const auto scale = [&](int64_t tile) { return std::exp(double{row.tile_max(tile) - max} / row.temperature); };
-  return invert_tiles(
-      row.num_tiles(), row.uniform, [&](int64_t tile) { return sum_exp_t[tile] * scale(tile); },
-      [&](int64_t tile, double rest) {
-        const int64_t count = row.tile_size(tile);
-        const float* logits = row.logits(tile * kVocabTile, count, weight + kVocabTile);
-        row.kernels.weights(logits, count, row.tile_max(tile), row.temperature, nullptr, weight);
-        return tile * kVocabTile + invert(weight, count, rest / scale(tile));
-      });
-}
-
-/// The k largest values so far: a heap with the smallest in front. k 0: holds nothing.
-class Largest {
- public:
-  static constexpr int32_t kMost = 256;
-  explicit Largest(int64_t k) : k_(k) {}
-  /// No value below it is among the k largest.
-  float border() const { return k_ > 0 && size_ == k_ ? heap_[0] : -std::numeric_limits<float>::infinity(); }
-  void add(float value) {
-    if (k_ == 0 || (size_ == k_ && !(value > heap_[0]))) return;
-    if (size_ == k_) std::pop_heap(heap_.begin(), heap_.begin() + size_--, std::greater<>());
-    heap_[static_cast<size_t>(size_++)] = value;
-    std::push_heap(heap_.begin(), heap_.begin() + size_, std::greater<>());
-  }
-
- private:
-  std::array<float, kMost> heap_;
-  int64_t k_, size_ = 0;
-};
-
-/// The ids that a filter may keep, in ascending order: those whose scaled logit reaches low and, of top-k, the largest
-/// found before them. A tile that cannot have any is passed over.
-struct Candidates {
-  float *room, *scaled, *weight;  // room: two tiles
-  int32_t* ids;
-  float low;
-  Largest largest;
-  int64_t count = 0;
-
-  void add_tile(const PickRow& row, int64_t tile, float max) {
-    if ((row.tile_max(tile) - max) / row.temperature < std::max(low, largest.border())) return;
-    const int64_t size = row.tile_size(tile), first = tile * kVocabTile;
-    float* tile_scaled = room + kVocabTile;
-    row.kernels.weights(row.logits(first, size, tile_scaled), size, max, row.temperature, tile_scaled, room);
-    for (int64_t i = 0; i < size; ++i) {
-      if (!(tile_scaled[i] >= std::max(low, largest.border()))) continue;
-      largest.add(tile_scaled[i]);
-      ids[count] = static_cast<int32_t>(first + i);
-      scaled[count] = tile_scaled[i];
-      weight[count++] = room[i];
-    }
-  }
-};
-
-int64_t sample_filtered(const PickRow& row, float max, Scratch& scratch) {
-  const int64_t n = row.vocab_size, num_tiles = row.num_tiles();
-  const float* sum_exp_t = row.tiles.sum_exp_t.row<float>(row.row);
-  double total = 0;
-  for (int64_t tile = 0; tile < num_tiles; ++tile) {
-    total += sum_exp_t[tile] * std::exp(double{row.tile_max(tile) - max} / row.temperature);
-  }
-  float* room = scratch.get(pick_scratch_floats(n));
-  float* arrays = room + 2 * kVocabTile;
-  auto* indices = reinterpret_cast<int32_t*>(arrays + 3 * n);
-  int32_t* ends = indices + n;  // of each tile's candidates
-  // A larger k is found by the filter's own histogram.
-  Candidates found{.room = room,
-                   .scaled = arrays,
-                   .weight = arrays + n,
-                   .ids = reinterpret_cast<int32_t*>(arrays + 2 * n),
-                   .low = lower_bound(row.filter, n, total),
-                   .largest = Largest(row.filter.top_k <= Largest::kMost ? std::max(0, row.filter.top_k) : 0)};
-  for (int64_t tile = 0; tile < num_tiles; ++tile) {
-    found.add_tile(row, tile, max);
-    ends[tile] = static_cast<int32_t>(found.count);
-  }
-  apply_filter(row.filter, found.scaled, found.weight, found.count, total, indices);
-  const auto begin = [&](int64_t tile) { return tile == 0 ? int64_t{0} : int64_t{ends[tile - 1]}; };
-  const auto mass = [&](int64_t tile) {
-    double sum = 0;
-    for (int64_t i = begin(tile); i < ends[tile]; ++i) sum += found.weight[i];
-    return sum;
-  };
-  return invert_tiles(num_tiles, row.uniform, mass, [&](int64_t tile, double rest) {
-    const int64_t at = invert(found.weight + begin(tile), ends[tile] - begin(tile), rest);
-    return int64_t{found.ids[begin(tile) + at]};
-  });
-}
-
-/// The id that the row's adjusted logits and parameters give; -1 when every id is masked.
-int64_t choose(const PickRow& row, Scratch& scratch) {
-  if (row.forced_id >= 0) return row.forced_id;
-  float max = -std::numeric_limits<float>::infinity();
-  int64_t best = -1;
-  for (int64_t tile = 0; tile < row.num_tiles(); ++tile) {
-    if (row.tile_max(tile) > max) {
-      max = row.tile_max(tile);
-      best = row.tiles.argmax.row<int32_t>(row.row)[tile];
-    }
-  }
-  if (best < 0 || row.temperature <= 0) return best;
-  const int64_t id = row.filter.active() ? sample_filtered(row, max, scratch) : sample_unfiltered(row, max, scratch);
-  return id < 0 ? best : id;
-}
-
-Picked pick_row(const PickRow& row, Scratch& scratch) {
+/// id(choice) and raw logit(id) of the row's choice.
+template <typename Id, typename Logit>
+Picked pick_row(const PickRow& row, Id&& id, Logit&& logit) {
   const RawSoftmax softmax(row.tiles, row.row);
   if (!softmax.finite) return {.id = 0, .logprob = 0, .status = 1};
-  const int64_t id = choose(row, scratch);
-  if (id < 0) return {.id = 0, .logprob = 0, .status = 2};
-  return {.id = static_cast<int32_t>(id),
-          .logprob = softmax.logprob(row.tiles.logits.row<float>(row.row)[id]),
-          .status = 0};
+  const Choice choice = make_choice(row);
+  if (choice.kind == Choice::Kind::kNothing) return {.id = 0, .logprob = 0, .status = 2};
+  const int64_t chosen = id(choice);
+  return {.id = static_cast<int32_t>(chosen), .logprob = softmax.logprob(logit(chosen)), .status = 0};
+}
+
+void store(const Picked& picked, const PickResult& out, const PickRow& row, int64_t slot,
+           const SamplingTables& tables) {
+  out.token_ids.as<int32_t>()[row.row] = picked.id;
+  out.logprobs.as<float>()[row.row] = picked.logprob;
+  out.status.as<int32_t>()[row.row] = picked.status;
+  tables.last_token.as<int32_t>()[slot] = picked.id;
+  if (picked.status == 0 && row.adjustment.counts != nullptr) ++tables.counts.row<int32_t>(slot)[picked.id];
+}
+
+/// One row of a shortlist.
+struct ListRow {
+  int32_t* words;
+  int64_t capacity;
+
+  ListRow(const TensorView& list, int64_t r) : words(list.row<int32_t>(r)), capacity((list.cols() - 1) / 3) {}
+  int64_t count() const { return words[0]; }
+  int32_t* ids() const { return words + 1; }
+  int32_t* logits() const { return words + 1 + capacity; }
+  int32_t* scaled() const { return words + 1 + 2 * capacity; }
+  static float value(int32_t bits) { return std::bit_cast<float>(bits); }
+  void set_count(int64_t count) const { words[0] = static_cast<int32_t>(count); }
+  void set(int64_t i, int32_t id, float logit, float scaled_logit) const {
+    ids()[i] = id;
+    logits()[i] = std::bit_cast<int32_t>(logit);
+    scaled()[i] = std::bit_cast<int32_t>(scaled_logit);
+  }
+};
+
+void list_row(const PickRow& row, int64_t first_tile, int64_t end_tile, const ListRow& list, Scratch& scratch) {
+  list.set_count(0);
+  if (!RawSoftmax(row.tiles, row.row).finite) return;
+  const Choice choice = make_choice(row);
+  if (choice.kind == Choice::Kind::kNothing) return;
+  if (choice.kind != Choice::Kind::kFiltered) {
+    if (choice.tile < first_tile || choice.tile >= end_tile) return;
+    const int64_t id = id_of(row, choice, scratch);
+    list.set_count(1);
+    list.set(0, static_cast<int32_t>(id), row.raw.at(id), 0);
+    return;
+  }
+  TM_ASSERT(row.filter.top_k > 0 && row.filter.top_k <= kShortlistMaxTopK, "row {} with top-k {} needs whole logits",
+            row.row, row.filter.top_k);
+  Candidates found(row, scratch);
+  const float border = collect(row, choice, first_tile, end_tile, found);
+  int64_t count = 0;
+  for (int64_t i = 0; i < found.count; ++i) {
+    if (found.scaled[i] < border) continue;
+    if (count < list.capacity) list.set(count, found.ids[i], row.raw.at(found.ids[i]), found.scaled[i]);
+    ++count;
+  }
+  list.set_count(count);
+}
+
+/// The lists of all ranks for one row.
+struct ListsRow {
+  const TensorView& lists;  // [P, R, words]
+  int64_t row;
+
+  template <typename Function>
+  void for_each(Function&& function) const {
+    for (int64_t p = 0; p < lists.size(0); ++p) {
+      const ListRow list(lists, p * lists.size(1) + row);
+      TM_ASSERT(list.count() <= list.capacity, "row {} has {} ids of rank {} in a list for {}", row, list.count(), p,
+                list.capacity);
+      for (int64_t i = 0; i < list.count(); ++i) function(list, i);
+    }
+  }
+  float logit(int64_t id) const {
+    float found = 0;
+    for_each([&](const ListRow& list, int64_t i) {
+      if (list.ids()[i] == id) found = ListRow::value(list.logits()[i]);
+    });
+    return found;
+  }
+  int64_t only_id() const {
+    int64_t id = -1;
+    for_each([&](const ListRow& list, int64_t i) { id = list.ids()[i]; });
+    TM_ASSERT(id >= 0, "no rank has listed an id for row {}", row);
+    return id;
+  }
+};
+
+/// The candidates of all tiles as collect() finds them.
+void gather(const PickRow& row, const ListsRow& lists, Candidates& found) {
+  int64_t tile = 0;
+  lists.for_each([&](const ListRow& list, int64_t i) {
+    for (; tile < list.ids()[i] / kVocabTile; ++tile) found.ends[tile] = static_cast<int32_t>(found.count);
+    found.ids[found.count] = list.ids()[i];
+    found.scaled[found.count++] = ListRow::value(list.scaled()[i]);
+  });
+  for (; tile < row.num_tiles(); ++tile) found.ends[tile] = static_cast<int32_t>(found.count);
+  row.kernels.weights(found.scaled, found.count, 0, 1, nullptr, found.weight);
 }
 
 }  // namespace
 
 void CpuOps::do_pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
                      const SamplingTables& tables) {
-  stream_.submit([=, this] {
-    const LogitsRows& rows = step.rows;
-    const int64_t num_rows = tiles.logits.rows();
-    team_.run_sized(num_rows * vocab_size / 16, [&](int thread) {
-      const auto range = team_.share(num_rows, thread);
-      for (int64_t r = range.begin; r < range.end; ++r) {
-        const int64_t slot = rows.slots.as<int32_t>()[r], token = rows.tokens.as<int32_t>()[r];
-        const auto key = static_cast<uint64_t>(tables.key.as<int64_t>()[slot]);
-        const PickRow row{
-            sampling_kernels(isa_),
-            tiles,
-            r,
-            vocab_size,
-            row_adjustment(rows, r, tables),
-            rows.forced_ids.as<int32_t>()[r],
-            tables.temperature.as<float>()[slot],
-            {tables.min_p.as<float>()[slot], tables.top_k.as<int32_t>()[slot], tables.top_p.as<float>()[slot]},
-            uniform(key, step.positions.as<int64_t>()[token] + 1)};
-        const Picked picked = pick_row(row, thread_scratch(thread));
-        out.token_ids.as<int32_t>()[r] = picked.id;
-        out.logprobs.as<float>()[r] = picked.logprob;
-        out.status.as<int32_t>()[r] = picked.status;
-        tables.last_token.as<int32_t>()[slot] = picked.id;
-        if (picked.status == 0 && row.adjustment.counts != nullptr) ++tables.counts.row<int32_t>(slot)[picked.id];
-      }
-    });
+  for_each_row(tiles.max.rows(), vocab_size / 16, [=, this](int64_t r, Scratch& scratch) {
+    const PickRow row =
+        make_row(isa_, tiles, r, vocab_size, RowLogits::whole(tiles.logits, r, vocab_size), step, tables);
+    const auto id = [&](const Choice& choice) {
+      if (choice.kind != Choice::Kind::kFiltered) return id_of(row, choice, scratch);
+      Candidates found(row, scratch);
+      collect(row, choice, 0, row.num_tiles(), found);
+      return draw(row, found);
+    };
+    store(pick_row(row, id, [&](int64_t chosen) { return row.raw.at(chosen); }), out, row,
+          step.rows.slots.as<int32_t>()[r], tables);
+  });
+}
+
+void CpuOps::do_shortlist(TensorView list, const HeadTiles& tiles, int64_t first_id, int64_t vocab_size,
+                          const StepTensors& step, const SamplingTables& tables) {
+  const int64_t num_ids = tiles.logits.cols(), first_tile = first_id / kVocabTile;
+  const int64_t end_tile = num_ids == 0 ? first_tile : (first_id + num_ids + kVocabTile - 1) / kVocabTile;
+  for_each_row(tiles.max.rows(), num_ids / 16, [=, this](int64_t r, Scratch& scratch) {
+    const RowLogits raw = RowLogits::shard(tiles.logits, r, first_id, vocab_size);
+    list_row(make_row(isa_, tiles, r, vocab_size, raw, step, tables), first_tile, end_tile, ListRow(list, r), scratch);
+  });
+}
+
+bool CpuOps::do_shortlists_fit(TensorView lists) {
+  stream_.synchronize();
+  for (int64_t r = 0; r < lists.rows(); ++r) {
+    const ListRow list(lists, r);
+    if (list.count() > list.capacity) return false;
+  }
+  return true;
+}
+
+void CpuOps::do_pick_listed(const PickResult& out, const HeadTiles& tiles, TensorView lists, int64_t vocab_size,
+                            const StepTensors& step, const SamplingTables& tables) {
+  for_each_row(tiles.max.rows(), lists.size(0) * lists.cols() / 4, [=, this](int64_t r, Scratch& scratch) {
+    const PickRow row = make_row(isa_, tiles, r, vocab_size, {}, step, tables);
+    const ListsRow listed{lists, r};
+    const auto id = [&](const Choice& choice) {
+      if (choice.kind != Choice::Kind::kFiltered) return listed.only_id();
+      Candidates found(row, scratch);
+      gather(row, listed, found);
+      return draw(row, found);
+    };
+    store(pick_row(row, id, [&](int64_t chosen) { return listed.logit(chosen); }), out, row,
+          step.rows.slots.as<int32_t>()[r], tables);
   });
 }
 

@@ -95,6 +95,12 @@ class FakeOps final : public Ops {
                         int64_t vocab_size, const LogitsRows& rows, const SamplingTables& tables) override;
   void do_pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
                const SamplingTables& tables) override;
+  void do_join_tiles(const HeadTiles& tiles, TensorView gathered, const VocabShards& shards) override;
+  void do_shortlist(TensorView list, const HeadTiles& tiles, int64_t first_id, int64_t vocab_size,
+                    const StepTensors& step, const SamplingTables& tables) override;
+  bool do_shortlists_fit(TensorView lists) override;
+  void do_pick_listed(const PickResult& out, const HeadTiles& tiles, TensorView lists, int64_t vocab_size,
+                      const StepTensors& step, const SamplingTables& tables) override;
   void do_token_logprobs(const LogprobResult& out, const HeadTiles& tiles, int64_t vocab_size, const LogprobRows& rows,
                          const SamplingTables& tables) override;
 

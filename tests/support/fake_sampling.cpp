@@ -1,5 +1,6 @@
 // The head and sampler of FakeOps: every row through the f64 reference.
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "kernels/random.h"
@@ -16,9 +17,15 @@ void put(const TensorView& view, int64_t row, int64_t column, double value) {
   HostTensor::set_at(view, row, column, value);
 }
 
-reference::Values row_of(const TensorView& logits, int64_t row, int64_t count) {
+/// Row r of the logits of a whole vocabulary, in one piece or in shards.
+reference::Values row_of(const TensorView& logits, int64_t r, int64_t vocab_size) {
+  const VocabShards shards{vocab_size, logits.rank() == 3 ? logits.size(0) : 1};
   reference::Values out;
-  for (int64_t i = 0; i < count; ++i) out.push_back(get(logits, row, i));
+  for (int64_t id = 0; id < vocab_size; ++id) {
+    const int64_t shard = shards.shard_of(id / kVocabTile);
+    const int64_t rows_before = shard == 0 ? 0 : shard * logits.size(1);
+    out.push_back(get(logits, rows_before + r, id - shards.first_id(shard)));
+  }
   return out;
 }
 
@@ -51,6 +58,70 @@ reference::SamplerRow sampler_row(const LogitsRows& rows, int64_t r, const Sampl
     out.generated_ids.insert(out.generated_ids.end(), static_cast<size_t>(word & ~kInPrompt), static_cast<int32_t>(i));
   }
   return out;
+}
+
+/// sampler_row() with the filters.
+reference::SamplerRow parameters(const LogitsRows& rows, int64_t r, const SamplingTables& tables, int64_t first_id,
+                                 int64_t count) {
+  reference::SamplerRow row = sampler_row(rows, r, tables, first_id, count);
+  const int64_t slot = rows.slots.as<int32_t>()[r];
+  row.filter = {get(tables.min_p, 0, slot), tables.top_k.as<int32_t>()[slot], get(tables.top_p, 0, slot)};
+  return row;
+}
+
+bool is_filtered(const reference::SamplerRow& row) {
+  return row.temperature > 0 && (row.filter.min_p > 0 || row.filter.top_k > 0 || row.filter.top_p < 1);
+}
+
+double uniform_of(const StepTensors& step, int64_t r, const SamplingTables& tables) {
+  const int64_t slot = step.rows.slots.as<int32_t>()[r], token = step.rows.tokens.as<int32_t>()[r];
+  return uniform(static_cast<uint64_t>(tables.key.as<int64_t>()[slot]), step.positions.as<int64_t>()[token] + 1);
+}
+
+void store_pick(const PickResult& out, int64_t r, int64_t id, double logprob, int status, const StepTensors& step,
+                const SamplingTables& tables) {
+  const int64_t slot = step.rows.slots.as<int32_t>()[r];
+  if (status != 0) id = 0;
+  put(out.token_ids, 0, r, static_cast<double>(id));
+  put(out.logprobs, 0, r, logprob);
+  put(out.status, 0, r, status);
+  put(tables.last_token, 0, slot, static_cast<double>(id));
+  const bool counts = tables.adjust.defined() && (tables.adjust.as<int32_t>()[slot] & kAdjustCounts) != 0;
+  if (status == 0 && counts) ++tables.counts.row<int32_t>(slot)[id];
+}
+
+/// The id of a row that is forced, greedy or drawn without filters, from the partials and the adjusted logits of its
+/// tile; -1: none, or it lies where adjusted(id) is NaN.
+template <typename Adjusted>
+int64_t unfiltered_choice(const HeadTiles& tiles, int64_t r, const StepTensors& step, const reference::SamplerRow& row,
+                          const SamplingTables& tables, Adjusted&& adjusted, int64_t vocab_size) {
+  if (step.rows.forced_ids.as<int32_t>()[r] >= 0) return step.rows.forced_ids.as<int32_t>()[r];
+  const int64_t num_tiles = tiles.max.cols();
+  int64_t best = 0;
+  for (int64_t t = 1; t < num_tiles; ++t) {
+    if (get(tiles.adjusted_max, r, t) > get(tiles.adjusted_max, r, best)) best = t;
+  }
+  const double max = get(tiles.adjusted_max, r, best);
+  if (max == -INFINITY) return -1;
+  if (row.temperature <= 0) return tiles.argmax.row<int32_t>(r)[best];
+  const auto mass = [&](int64_t t) {
+    return get(tiles.sum_exp_t, r, t) * std::exp((get(tiles.adjusted_max, r, t) - max) / row.temperature);
+  };
+  double total = 0, before = 0;
+  for (int64_t t = 0; t < num_tiles; ++t) total += mass(t);
+  const double target = uniform_of(step, r, tables) * total;
+  int64_t tile = 0;
+  while (tile + 1 < num_tiles && before + mass(tile) <= target) before += mass(tile++);
+  int64_t id = -1;
+  for (int64_t i = tile * kVocabTile; i < std::min(vocab_size, (tile + 1) * kVocabTile); ++i) {
+    const double x = adjusted(i);
+    if (std::isnan(x)) return -1;
+    const double weight = std::exp((x - max) / row.temperature);
+    if (weight > 0) id = i;
+    before += weight;
+    if (weight > 0 && before > target) break;
+  }
+  return id;
 }
 
 struct TileSums {
@@ -121,24 +192,117 @@ void FakeOps::do_lm_head_tiles(const HeadTiles& out, TensorView hidden, const Li
 void FakeOps::do_pick(const PickResult& out, const HeadTiles& tiles, int64_t vocab_size, const StepTensors& step,
                       const SamplingTables& tables) {
   stream_.enqueue([=] {
-    for (int64_t r = 0; r < tiles.logits.rows(); ++r) {
-      const int64_t slot = step.rows.slots.as<int32_t>()[r], token = step.rows.tokens.as<int32_t>()[r];
+    for (int64_t r = 0; r < tiles.max.rows(); ++r) {
       const reference::Values logits = row_of(tiles.logits, r, vocab_size);
-      reference::SamplerRow row = sampler_row(step.rows, r, tables, 0, vocab_size);
-      row.filter = {get(tables.min_p, 0, slot), tables.top_k.as<int32_t>()[slot], get(tables.top_p, 0, slot)};
-      const double u =
-          uniform(static_cast<uint64_t>(tables.key.as<int64_t>()[slot]), step.positions.as<int64_t>()[token] + 1);
+      const reference::SamplerRow row = parameters(step.rows, r, tables, 0, vocab_size);
       const bool bad = !all_finite(logits);
       int64_t id = step.rows.forced_ids.as<int32_t>()[r];
-      if (!bad && id < 0) id = reference::draw(logits, row, u).id;
+      if (!bad && id < 0) id = reference::draw(logits, row, uniform_of(step, r, tables)).id;
       const int status = bad ? 1 : id < 0 ? 2 : 0;
-      if (status != 0) id = 0;
-      put(out.token_ids, 0, r, static_cast<double>(id));
-      put(out.logprobs, 0, r, status != 0 ? 0 : reference::logprob(logits, id));
-      put(out.status, 0, r, status);
-      put(tables.last_token, 0, slot, static_cast<double>(id));
-      const bool counts = tables.adjust.defined() && (tables.adjust.as<int32_t>()[slot] & kAdjustCounts) != 0;
-      if (status == 0 && counts) ++tables.counts.row<int32_t>(slot)[id];
+      store_pick(out, r, id, status != 0 ? 0 : reference::logprob(logits, id), status, step, tables);
+    }
+  });
+}
+
+void FakeOps::do_join_tiles(const HeadTiles& tiles, TensorView gathered, const VocabShards& shards) {
+  stream_.enqueue([=] {
+    for (int64_t tile = 0; tile < shards.num_tiles(); ++tile) {
+      const int64_t shard = shards.shard_of(tile), rows = gathered.size(2);
+      const auto word = [&](int64_t i, int64_t r) {
+        return gathered.row<int32_t>((shard * kTileWords + i) * rows + r)[tile - shards.first_tile(shard)];
+      };
+      for (int64_t r = 0; r < rows; ++r) {
+        put(tiles.max, r, tile, std::bit_cast<float>(word(0, r)));
+        put(tiles.sum_exp, r, tile, std::bit_cast<float>(word(1, r)));
+        put(tiles.adjusted_max, r, tile, std::bit_cast<float>(word(2, r)));
+        put(tiles.argmax, r, tile, word(3, r));
+        put(tiles.sum_exp_t, r, tile, std::bit_cast<float>(word(4, r)));
+        put(tiles.non_finite, r, tile, word(5, r));
+      }
+    }
+  });
+}
+
+/// Where a filter says no id without the others' logits, every id of the shard that reaches its k-th largest is listed,
+/// with its adjusted logit.
+void FakeOps::do_shortlist(TensorView list, const HeadTiles& tiles, int64_t first_id, int64_t vocab_size,
+                           const StepTensors& step, const SamplingTables& tables) {
+  stream_.enqueue([=] {
+    const int64_t count = tiles.logits.cols(), capacity = (list.cols() - 1) / 3;
+    for (int64_t r = 0; r < list.rows(); ++r) {
+      int32_t* words = list.row<int32_t>(r);
+      words[0] = 0;
+      const auto add = [&](int64_t id, double adjusted) {
+        if (words[0]++ >= capacity) return;
+        words[words[0]] = static_cast<int32_t>(id);
+        words[words[0] + capacity] = std::bit_cast<int32_t>(static_cast<float>(get(tiles.logits, r, id - first_id)));
+        words[words[0] + 2 * capacity] = std::bit_cast<int32_t>(static_cast<float>(adjusted));
+      };
+      reference::Values logits;
+      for (int64_t i = 0; i < count; ++i) logits.push_back(get(tiles.logits, r, i));
+      const reference::SamplerRow row = parameters(step.rows, r, tables, first_id, count);
+      const reference::Values x = count > 0 ? reference::adjusted(logits, row) : reference::Values{};
+      if (is_filtered(row) && step.rows.forced_ids.as<int32_t>()[r] < 0) {
+        reference::Values sorted = x;
+        std::sort(sorted.rbegin(), sorted.rend());
+        const auto last = std::min(sorted.size(), static_cast<size_t>(row.filter.top_k));
+        for (int64_t i = 0; i < count; ++i) {
+          const double value = x[static_cast<size_t>(i)];
+          if (value >= sorted[last - 1] && value > -INFINITY) add(first_id + i, value);
+        }
+        continue;
+      }
+      const int64_t id = unfiltered_choice(
+          tiles, r, step, row, tables,
+          [&](int64_t id) {
+            return id < first_id || id >= first_id + count ? NAN : x[static_cast<size_t>(id - first_id)];
+          },
+          vocab_size);
+      if (id >= first_id && id < first_id + count) add(id, 0);
+    }
+  });
+}
+
+bool FakeOps::do_shortlists_fit(TensorView lists) {
+  stream_.synchronize();
+  for (int64_t r = 0; r < lists.rows(); ++r) {
+    if (lists.row<int32_t>(r)[0] > (lists.cols() - 1) / 3) return false;
+  }
+  return true;
+}
+
+void FakeOps::do_pick_listed(const PickResult& out, const HeadTiles& tiles, TensorView lists, int64_t vocab_size,
+                             const StepTensors& step, const SamplingTables& tables) {
+  stream_.enqueue([=] {
+    const int64_t capacity = (lists.cols() - 1) / 3;
+    for (int64_t r = 0; r < tiles.max.rows(); ++r) {
+      reference::Values listed(static_cast<size_t>(vocab_size), -INFINITY), raw(listed);
+      int64_t id = -1;
+      for (int64_t p = 0; p < lists.size(0); ++p) {
+        const int32_t* words = lists.row<int32_t>(p * lists.size(1) + r);
+        for (int32_t i = 1; i <= words[0]; ++i) {
+          id = words[i];
+          raw[static_cast<size_t>(id)] = std::bit_cast<float>(words[i + capacity]);
+          listed[static_cast<size_t>(id)] = std::bit_cast<float>(words[i + 2 * capacity]);
+        }
+      }
+      const reference::SamplerRow row = parameters(step.rows, r, tables, 0, vocab_size);
+      bool bad = false;
+      double max = -INFINITY, sum = 0;
+      for (int64_t t = 0; t < tiles.max.cols(); ++t) {
+        bad = bad || tiles.non_finite.row<int32_t>(r)[t] != 0;
+        max = std::max(max, get(tiles.max, r, t));
+      }
+      for (int64_t t = 0; t < tiles.max.cols(); ++t)
+        sum += get(tiles.sum_exp, r, t) * std::exp(get(tiles.max, r, t) - max);
+      if (!bad && is_filtered(row) && step.rows.forced_ids.as<int32_t>()[r] < 0) {
+        id =
+            reference::draw(listed, {.temperature = row.temperature, .filter = row.filter}, uniform_of(step, r, tables))
+                .id;
+      }
+      const int status = bad ? 1 : id < 0 ? 2 : 0;
+      const double logprob = status != 0 ? 0 : raw[static_cast<size_t>(id)] - max - std::log(sum);
+      store_pick(out, r, id, logprob, status, step, tables);
     }
   });
 }
@@ -146,7 +310,7 @@ void FakeOps::do_pick(const PickResult& out, const HeadTiles& tiles, int64_t voc
 void FakeOps::do_token_logprobs(const LogprobResult& out, const HeadTiles& tiles, int64_t vocab_size,
                                 const LogprobRows& rows, const SamplingTables& tables) {
   stream_.enqueue([=] {
-    for (int64_t r = 0; r < tiles.logits.rows(); ++r) {
+    for (int64_t r = 0; r < tiles.max.rows(); ++r) {
       const reference::Values logits = row_of(tiles.logits, r, vocab_size);
       const int32_t num_top = rows.num_top.as<int32_t>()[r];
       put(out.status, 0, r, all_finite(logits) ? 0 : 1);
