@@ -18,7 +18,7 @@ struct EngineGeneratorOptions {
   int64_t max_num_seqs = 256;  ///< the engine's
   /// Rows held at once, so that the engine finds shared beginnings among them; at least two batches.
   int64_t window_rows = 4096;
-  /// Of what their samples keep, each for itself: prompts' ids and biases. What is reached first bounds the window.
+  /// Of what waiting rows keep: prompts' ids, biases of their own, samples. What is reached first bounds the window.
   int64_t window_bytes = int64_t{64} << 20;
   bool dedup = false;  ///< rows that must have equal answers are computed once
 };

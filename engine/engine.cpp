@@ -85,7 +85,7 @@ struct Engine::Impl {
                                       int64_t max_num_tokens) const;
   void submit(Request request);
   int64_t take_handle();
-  void add_samples(Active& entered, int64_t handle, const Request& request, int64_t max_generated,
+  void add_samples(Active& entered, int64_t handle, Request request, int64_t max_generated,
                    std::shared_ptr<const SampleConstraints> constraints);
   bool step();
   bool launch_next();
@@ -169,7 +169,7 @@ void Engine::Impl::submit(Request request) {
   if (score_only && num_scores == 0) return complete(handle, now_s);  // there is nothing to compute
   meter.request_came(now_s);
   if (constraints->empty()) constraints.reset();
-  add_samples(entered, handle, request, max_generated, std::move(constraints));
+  add_samples(entered, handle, std::move(request), max_generated, std::move(constraints));
 }
 
 int64_t Engine::Impl::take_handle() {
@@ -182,22 +182,20 @@ int64_t Engine::Impl::take_handle() {
   return handle;
 }
 
-void Engine::Impl::add_samples(Active& entered, int64_t handle, const Request& request, int64_t max_generated,
+void Engine::Impl::add_samples(Active& entered, int64_t handle, Request request, int64_t max_generated,
                                std::shared_ptr<const SampleConstraints> constraints) {
-  const SamplingParams& params = request.sampling;
-  const int num_samples = entered.score_only ? 1 : static_cast<int>(params.n);
-  const SlotSampling of_all = slot_sampling(params, /*key=*/0, runner.limits().vocab_size);
+  const int num_samples = entered.score_only ? 1 : static_cast<int>(request.sampling.n);
+  const auto params = std::make_shared<const SamplingParams>(request.sampling);
+  const auto prompt = std::make_shared<const std::vector<int32_t>>(std::move(request.prompt_token_ids));
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (int index = 0; index < num_samples; ++index) {
-    SlotSampling sampling = of_all;
-    sampling.key = sample_key(request.random_key, index);
-    if (index > 0) sampling.num_prompt_logprobs = -1;  // the first scores the prompt of all
-    sequences.push_back(std::make_unique<Sequence>(
-        handle, request.prompt_token_ids, entered.num_prompt_tokens + max_generated, std::move(sampling), constraints,
-        SequenceOptions{.sample_index = index,
-                        .cache_identity = {.cache_salt = request.cache_salt},
-                        .skip_reading_prefix_cache = params.skip_reading_prefix_cache}));
-    std::unique_ptr<TokenDecoder> decoder = options.detokenize && params.detokenize ? make_decoder(request) : nullptr;
+    sequences.push_back(
+        std::make_unique<Sequence>(handle, prompt, entered.num_prompt_tokens + max_generated,
+                                   SequenceSampling{params, sample_key(request.random_key, index), constraints},
+                                   SequenceOptions{.sample_index = index,
+                                                   .cache_identity = {.cache_salt = request.cache_salt},
+                                                   .skip_reading_prefix_cache = params->skip_reading_prefix_cache}));
+    std::unique_ptr<TokenDecoder> decoder = options.detokenize && params->detokenize ? make_decoder(request) : nullptr;
     entered.samples.push_back(
         {sequences.back().get(), OutputProcessor(params, options.eos_token_ids, max_generated, std::move(decoder))});
   }
@@ -303,8 +301,9 @@ void Engine::Impl::fail(Sequence& sequence, RequestError error, double now_s) {
   const bool keep_cached = error.code != "internal";
   request.samples[index].error = std::move(error);
   end_sample(request.samples[index], request, keep_cached);
-  for (size_t i = index + 1; i < request.samples.size(); ++i) {
-    if (request.samples[i].sequence != nullptr) end_sample(request.samples[i], request);
+  for (size_t i = request.samples.size(); i > index + 1;
+       --i) {  // the last first: none takes another's place in the queue
+    if (request.samples[i - 1].sequence != nullptr) end_sample(request.samples[i - 1], request);
   }
   if (request.num_unfinished == 0) complete(handle, now_s);
 }

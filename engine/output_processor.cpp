@@ -14,29 +14,26 @@ PositionLogprobs position_logprobs(const SampledToken& token) {
   return all;
 }
 
-OutputProcessor::OutputProcessor(const SamplingParams& sampling, std::span<const int32_t> eos_token_ids,
+OutputProcessor::OutputProcessor(std::shared_ptr<const SamplingParams> sampling, std::span<const int32_t> eos_token_ids,
                                  int64_t max_generated_tokens, std::unique_ptr<TokenDecoder> decoder)
-    : stop_(sampling.stop),
-      stop_token_ids_(sampling.stop_token_ids),
-      eos_token_ids_(sampling.ignore_eos ? std::span<const int32_t>() : eos_token_ids),
-      include_stop_str_in_output_(sampling.include_stop_str_in_output),
-      min_tokens_(sampling.min_tokens),
-      wants_logprobs_(sampling.logprobs.has_value()),
+    : sampling_(std::move(sampling)),
+      eos_token_ids_(sampling_->ignore_eos ? std::span<const int32_t>() : eos_token_ids),
       max_generated_tokens_(max_generated_tokens),
-      repetition_(sampling.repetition_detection),
+      repetition_(sampling_->repetition_detection),
       decoder_(std::move(decoder)) {
   TM_ASSERT(max_generated_tokens >= 0);
-  TM_ASSERT(decoder_ != nullptr || stop_.empty(), "stop strings without text");
+  TM_ASSERT(decoder_ != nullptr || sampling_->stop.empty(), "stop strings without text");
 }
 
 bool OutputProcessor::append(const SampledToken& token) {
   TM_ASSERT(!ended_ && token.status == SampleStatus::kFine);
   output_.token_ids.push_back(token.token_id);
-  if (wants_logprobs_) output_.logprobs.push_back(position_logprobs(token));
+  if (sampling_->logprobs) output_.logprobs.push_back(position_logprobs(token));
   output_.cumulative_logprob += static_cast<double>(token.logprob);
-  const bool repeats = repetition_.append(output_.token_ids) && num_tokens() >= min_tokens_;
-  const bool is_end = num_tokens() >= min_tokens_ && ends_sequence(token.token_id);
-  if (decoder_ != nullptr && (!is_end || include_stop_str_in_output_)) decoder_->append(token.token_id, output_.text);
+  const bool repeats = repetition_.append(output_.token_ids) && num_tokens() >= sampling_->min_tokens;
+  const bool is_end = num_tokens() >= sampling_->min_tokens && ends_sequence(token.token_id);
+  if (decoder_ != nullptr && (!is_end || sampling_->include_stop_str_in_output))
+    decoder_->append(token.token_id, output_.text);
   if (is_end) {
     end(FinishReason::kStop);
   } else if (cut_at_stop_string()) {
@@ -56,20 +53,21 @@ SequenceOutput OutputProcessor::take() {
 
 bool OutputProcessor::ends_sequence(int32_t token_id) {
   if (std::find(eos_token_ids_.begin(), eos_token_ids_.end(), token_id) != eos_token_ids_.end()) return true;
-  if (std::find(stop_token_ids_.begin(), stop_token_ids_.end(), token_id) == stop_token_ids_.end()) return false;
+  const std::vector<int32_t>& stop_ids = sampling_->stop_token_ids;
+  if (std::find(stop_ids.begin(), stop_ids.end(), token_id) == stop_ids.end()) return false;
   output_.stop_reason = token_id;
   return true;
 }
 
 bool OutputProcessor::cut_at_stop_string() {
   std::string& text = output_.text;
-  if (num_tokens() <= min_tokens_) {  // as in vLLM: this text may begin a match, not complete one
+  if (num_tokens() <= sampling_->min_tokens) {  // as in vLLM: this text may begin a match, not complete one
     searched_ = text.size();
     return false;
   }
   size_t start = std::string::npos;
   const std::string* found = nullptr;
-  for (const std::string& stop : stop_) {
+  for (const std::string& stop : sampling_->stop) {
     // A match may begin in text that has been searched and end in what is new.
     const size_t from = searched_ - std::min(searched_, stop.size() - 1);
     const size_t at = text.find(stop, from);
@@ -81,7 +79,7 @@ bool OutputProcessor::cut_at_stop_string() {
   }
   searched_ = text.size();
   if (found == nullptr) return false;
-  text.resize(include_stop_str_in_output_ ? start + found->size() : start);
+  text.resize(sampling_->include_stop_str_in_output ? start + found->size() : start);
   output_.finish_reason = FinishReason::kStop;
   output_.stop_reason = *found;
   return true;

@@ -43,8 +43,8 @@ class OutputProcessor {
  public:
   /// eos_token_ids outlives the processor. max_generated_tokens >= 0 (0: append() is never called). decoder may be
   /// null: no text, and then no stop strings in sampling.
-  OutputProcessor(const SamplingParams& sampling, std::span<const int32_t> eos_token_ids, int64_t max_generated_tokens,
-                  std::unique_ptr<TokenDecoder> decoder);
+  OutputProcessor(std::shared_ptr<const SamplingParams> sampling, std::span<const int32_t> eos_token_ids,
+                  int64_t max_generated_tokens, std::unique_ptr<TokenDecoder> decoder);
 
   /// Takes the next token (its status is kFine). Returns true when the sequence ends with it; no token may follow.
   bool append(const SampledToken& token);
@@ -57,12 +57,8 @@ class OutputProcessor {
   bool cut_at_stop_string();
   void end(FinishReason reason);
 
-  std::vector<std::string> stop_;
-  std::vector<int32_t> stop_token_ids_;
-  std::span<const int32_t> eos_token_ids_;  // empty with ignore_eos
-  bool include_stop_str_in_output_;
-  int64_t min_tokens_;
-  bool wants_logprobs_;
+  std::shared_ptr<const SamplingParams> sampling_;  // all samples'
+  std::span<const int32_t> eos_token_ids_;          // empty with ignore_eos
   int64_t max_generated_tokens_;
   RepetitionDetector repetition_;
   std::unique_ptr<TokenDecoder> decoder_;

@@ -1,6 +1,7 @@
 #include "engine/sampling.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 
@@ -30,7 +31,12 @@ SamplingParams normalized(SamplingParams params) {
     params.temperature = kMinTemperature;
   }
   if (params.top_k == -1) params.top_k = 0;
-  for (auto& [id, bias] : params.logit_bias) bias = std::clamp(bias, -kMaxBias, kMaxBias);
+  const auto exceeds = [](const auto& entry) { return std::abs(entry.second) > kMaxBias; };
+  if (std::any_of(params.logit_bias.begin(), params.logit_bias.end(), exceeds)) {
+    std::vector<std::pair<int32_t, float>> clamped = params.logit_bias.get();
+    for (auto& [id, bias] : clamped) bias = std::clamp(bias, -kMaxBias, kMaxBias);
+    params.logit_bias = std::move(clamped);
+  }
   if (!params.logprob_token_ids.empty()) params.logprobs = static_cast<int64_t>(params.logprob_token_ids.size());
   return params;
 }

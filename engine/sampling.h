@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/shared_list.h"
 #include "engine/slot_sampling.h"
 
 namespace tokenmill {
@@ -46,8 +47,8 @@ struct SamplingParams {
   bool skip_special_tokens = true;
   bool detokenize = true;                  ///< false: no text, and so no stop strings
   bool skip_reading_prefix_cache = false;  ///< also while prompt_logprobs are computed, which need every position
-  std::vector<std::pair<int32_t, float>> logit_bias;  ///< ascending ids; added to the logits, [-100, 100]
-  std::vector<int32_t> allowed_token_ids;             ///< empty: all
+  SharedList<std::pair<int32_t, float>> logit_bias;   ///< ascending ids; added to the logits, [-100, 100]
+  SharedList<int32_t> allowed_token_ids;              ///< empty: all
   std::vector<std::vector<int32_t>> bad_words;        ///< token sequences that never appear; at most 128, none empty
   std::optional<int64_t> logprobs;         ///< most likely tokens reported per generated one; -1: the whole vocabulary
   std::optional<int64_t> prompt_logprobs;  ///< the same per prompt token

@@ -80,7 +80,7 @@ Violation check_ids(const char* field, std::span<const int32_t> ids, int64_t voc
 
 Violation check_tokens(const SamplingParams& p, int64_t vocab_size) {
   if (auto wrong = check_ids("stop_token_ids", p.stop_token_ids, vocab_size)) return wrong;
-  if (auto wrong = check_ids("allowed_token_ids", p.allowed_token_ids, vocab_size)) return wrong;
+  if (auto wrong = check_ids("allowed_token_ids", p.allowed_token_ids.get(), vocab_size)) return wrong;
   if (auto wrong = check_ids("logprob_token_ids", p.logprob_token_ids, vocab_size)) return wrong;
   if (auto wrong = check_ids("trace_decode_token_ids", p.trace_decode_token_ids, vocab_size)) return wrong;
   for (const auto& [id, bias] : p.logit_bias) {

@@ -212,8 +212,8 @@ void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTab
   slot.constraints.clear();
   if (wants_logits) {
     slot.logits_rows.push_back(static_cast<int32_t>(num_tokens - 1));
-    if (sequence.constraints_ != nullptr) {
-      sequence.constraints_->next(
+    if (sequence.sampling_.constraints != nullptr) {
+      sequence.sampling_.constraints->next(
           end - sequence.num_prompt_tokens_,
           std::span(sequence.token_ids_).subspan(static_cast<size_t>(sequence.num_prompt_tokens_)),
           slot.constraints.emplace_back());

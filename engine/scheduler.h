@@ -131,6 +131,8 @@ class Scheduler {
   // scheduler_admission.cpp: between waiting and running
   void return_to_front(std::unique_ptr<Sequence> sequence);
   void release_forks();
+  std::unique_ptr<Sequence> next_fork(Sequence& sequence);
+  std::unique_ptr<Sequence> fork_behind(Sequence& entered);
   void release_forks_of(Sequence& sequence);
   void admit_waiting(StepPlan& plan, Budget& budget);
   Verdict admit(Sequence& sequence, StepPlan& plan, Budget& budget);

@@ -1,5 +1,6 @@
 // The way between waiting and running: entering, forking, preemption.
 #include <algorithm>
+#include <iterator>
 
 #include "engine/scheduler.h"
 #include "kernels/core/check.h"
@@ -22,19 +23,20 @@ void Scheduler::add(std::vector<std::unique_ptr<Sequence>> samples) {
     TM_ASSERT(!refusal(sample->num_prompt_tokens(), sample->max_num_tokens()));
     sample->blocks_.tables.resize(limits_.kv_groups.size());
     sample->blocks_.first_kept.assign(limits_.kv_groups.size(), 0);
-    blocks_.follow(sample->blocks_, sample->options_.cache_identity, sample->token_ids_);
     sample->first_sample_ = first_sample;
     sample->awaits_tokens_ = micro_batches_.is_pipeline();
     count_waiting(*sample, 1);
-    if (sample != samples.front()) samples.front()->forks_.push_back(std::move(sample));
   }
-  if (!samples.front()->skips_reading_prefix_cache()) blocks_.announce(samples.front()->blocks_);
+  std::unique_ptr<Sequence>& first = samples.front();
+  blocks_.follow(first->blocks_, first->options_.cache_identity, first->token_ids());
+  first->forks_.assign(std::make_move_iterator(samples.rbegin()), std::make_move_iterator(samples.rend() - 1));
+  if (!first->skips_reading_prefix_cache()) blocks_.announce(first->blocks_);
   pages_.clear();
-  const std::vector<SequenceBlocks::Prefix>& prefixes = samples.front()->blocks_.prefixes;
+  const std::vector<SequenceBlocks::Prefix>& prefixes = first->blocks_.prefixes;
   if (!prefixes.empty())  // the order knows one block size
     for (const PrefixNode* node : prefixes.front().path) pages_.push_back(node->hash.low);
-  const int64_t expected_tokens = admission_.lengths().predict(*samples.front());
-  waiting_.push(std::move(samples.front()), pages_, expected_tokens);
+  const int64_t expected_tokens = admission_.lengths().predict(*first);
+  waiting_.push(std::move(first), pages_, expected_tokens);
 }
 
 // Before all others: it has run, or its prompt has.
@@ -44,12 +46,27 @@ void Scheduler::return_to_front(std::unique_ptr<Sequence> sequence) {
   waiting_.push_front(std::move(sequence));
 }
 
-void Scheduler::release_forks_of(Sequence& sequence) {
-  if (sequence.forks_.empty()) return;
-  for (; !sequence.forks_.empty(); sequence.forks_.pop_back()) {
-    if (sequence.forks_.back()->status_ == SequenceStatus::kWaiting) return_to_front(std::move(sequence.forks_.back()));
-  }
+// The next of the samples behind it that has not ended, with those behind that one; null when there is none.
+std::unique_ptr<Sequence> Scheduler::next_fork(Sequence& sequence) {
+  std::vector<std::unique_ptr<Sequence>> forks = std::move(sequence.forks_);
+  sequence.forks_.clear();
   std::erase(forking_, &sequence);
+  while (!forks.empty()) {
+    std::unique_ptr<Sequence> next = std::move(forks.back());
+    forks.pop_back();
+    if (next->status_ == SequenceStatus::kFinished) {
+      draining_.push_back(std::move(next));
+      continue;
+    }
+    next->forks_ = std::move(forks);
+    blocks_.follow(next->blocks_, next->options_.cache_identity, next->token_ids());
+    return next;
+  }
+  return nullptr;
+}
+
+void Scheduler::release_forks_of(Sequence& sequence) {
+  if (std::unique_ptr<Sequence> next = next_fork(sequence)) return_to_front(std::move(next));
 }
 
 void Scheduler::release_forks() {
@@ -81,6 +98,14 @@ void Scheduler::preempt(size_t index) {
   return_to_front(std::move(sequence));
 }
 
+// The sample that takes the place in the queue of one that has entered; the first's wait for its prompt.
+std::unique_ptr<Sequence> Scheduler::fork_behind(Sequence& entered) {
+  if (entered.sample_index() == 0) return nullptr;
+  std::unique_ptr<Sequence> next = next_fork(entered);
+  if (next != nullptr && !next->skips_reading_prefix_cache()) blocks_.announce(next->blocks_);
+  return next;
+}
+
 void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
   if (num_waiting_ == 0 || free_slots_.empty() || budget.tokens == 0 || budget.prompt_tokens <= 0) return;
   admission_.begin(blocks_, running_);
@@ -92,12 +117,15 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
       ++i;
       continue;
     }
-    if (is_waiting) {
-      running_.push_back(std::move(deferred_[i]));
-    } else {
-      discard(std::move(deferred_[i]));
+    const auto at = deferred_.begin() + static_cast<std::ptrdiff_t>(i);
+    if (!is_waiting) {
+      discard(std::move(*at));
+      deferred_.erase(at);
+      continue;
     }
-    deferred_.erase(deferred_.begin() + static_cast<std::ptrdiff_t>(i));
+    running_.push_back(std::move(*at));
+    *at = fork_behind(*running_.back());
+    if (*at == nullptr) deferred_.erase(at);
   }
   while (!waiting_.empty()) {
     if (waiting_.front().status_ == SequenceStatus::kFinished) {
@@ -107,6 +135,7 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
     const Verdict verdict = admit(waiting_.front(), plan, budget);
     if (verdict == Verdict::kAdmitted) {
       running_.push_back(waiting_.pop());
+      if (std::unique_ptr<Sequence> next = fork_behind(*running_.back())) waiting_.push_front(std::move(next));
     } else if (verdict == Verdict::kWaitsForPrefix && static_cast<int64_t>(deferred_.size()) < limits_.max_num_seqs) {
       deferred_.push_back(waiting_.pop());
     } else {
@@ -179,14 +208,18 @@ void Scheduler::enter(Sequence& sequence, const PrefixHit& hit, int64_t num_toke
   }
   NewSlot& slot = plan.new_slots.emplace_back();
   slot.slot = sequence.slot_;
+  if (sequence.prompt_ != nullptr) {
+    sequence.token_ids_ = *sequence.prompt_;
+    sequence.prompt_.reset();
+  }
   slot.token_ids = sequence.token_ids_;
   slot.num_prompt_tokens = sequence.num_prompt_tokens_;
-  slot.sampling = sequence.sampling_;
+  slot.sampling = sequence.slot_sampling(limits_.vocab_size);
   slot.block_ids = sequence.blocks_.tables;
   schedule_tokens(sequence, num_tokens, slot.block_ids, plan, budget);
   budget.prompt_tokens -= num_tokens;
   if (sequence.num_schedulable_tokens() > 1) ++num_partial_;
-  if (!sequence.forks_.empty()) forking_.push_back(&sequence);
+  if (sequence.sample_index() == 0 && !sequence.forks_.empty()) forking_.push_back(&sequence);
   admission_.admitted(blocks_, sequence);
   admitted_.push_back(&sequence);
   ++num_running_;

@@ -6,23 +6,30 @@
 
 namespace tokenmill {
 
-Sequence::Sequence(int64_t handle, std::vector<int32_t> prompt_token_ids, int64_t max_num_tokens, SlotSampling sampling,
-                   std::shared_ptr<const SampleConstraints> constraints, SequenceOptions options)
+Sequence::Sequence(int64_t handle, std::shared_ptr<const std::vector<int32_t>> prompt_token_ids, int64_t max_num_tokens,
+                   SequenceSampling sampling, SequenceOptions options)
     : handle_(handle),
-      token_ids_(std::move(prompt_token_ids)),
-      num_prompt_tokens_(static_cast<int64_t>(token_ids_.size())),
+      prompt_(std::move(prompt_token_ids)),
+      num_prompt_tokens_(static_cast<int64_t>(prompt_->size())),
       max_num_tokens_(max_num_tokens),
       sampling_(std::move(sampling)),
-      constraints_(std::move(constraints)),
       options_(std::move(options)) {
   TM_ASSERT(num_prompt_tokens_ > 0 && max_num_tokens >= num_prompt_tokens_, "prompt {}, limit {}", num_prompt_tokens_,
             max_num_tokens);
+  TM_ASSERT(sampling_.params != nullptr);
+}
+
+SlotSampling Sequence::slot_sampling(int64_t vocab_size) const {
+  SlotSampling slot = tokenmill::slot_sampling(*sampling_.params, sampling_.key, vocab_size);
+  if (!is_prompt_scored()) slot.num_prompt_logprobs = -1;
+  return slot;
 }
 
 int64_t Sequence::num_schedulable_tokens() const { return num_schedulable_tokens_from(num_computed_tokens_); }
 
 int64_t Sequence::num_schedulable_tokens_from(int64_t position) const {
-  const bool needs_history = awaits_tokens_ || (constraints_ != nullptr && constraints_->needs_history());
+  const bool needs_history =
+      awaits_tokens_ || (sampling_.constraints != nullptr && sampling_.constraints->needs_history());
   if (num_pending_tokens_ > 0 && needs_history) return 0;
   return std::max<int64_t>(0, std::min(num_tokens(), max_num_tokens_ - 1) - position);
 }

@@ -15,6 +15,13 @@ enum class SequenceStatus : uint8_t {
   kFinished,  ///< slot given back; blocks stay until the last step that uses them has been collected
 };
 
+/// How a sequence's tokens are chosen; the samples of a request share all but the key.
+struct SequenceSampling {
+  std::shared_ptr<const SamplingParams> params;                    ///< checked and normalized
+  uint64_t key = 0;                                                ///< of its random stream
+  std::shared_ptr<const SampleConstraints> constraints = nullptr;  ///< null when no position has any
+};
+
 /// What the scheduler must know about a sequence besides its tokens.
 struct SequenceOptions {
   int sample_index = 0;
@@ -29,20 +36,21 @@ struct SequenceOptions {
 /// Changed by the Scheduler only.
 class Sequence {
  public:
-  /// handle: the owner's word for it, given back with every result. max_num_tokens: prompt and generated tokens at
-  /// most; the prompt's length when it is only scored. constraints: null when no position has any; shared by samples.
-  Sequence(int64_t handle, std::vector<int32_t> prompt_token_ids, int64_t max_num_tokens, SlotSampling sampling,
-           std::shared_ptr<const SampleConstraints> constraints = nullptr, SequenceOptions options = {});
+  /// handle: the owner's word for it, given back with every result. prompt_token_ids: shared by the samples of a
+  /// request; a sequence has tokens of its own from its first slot on. max_num_tokens: prompt and generated tokens at
+  /// most; the prompt's length when it is only scored.
+  Sequence(int64_t handle, std::shared_ptr<const std::vector<int32_t>> prompt_token_ids, int64_t max_num_tokens,
+           SequenceSampling sampling, SequenceOptions options = {});
 
   int64_t handle() const { return handle_; }
   int sample_index() const { return options_.sample_index; }
   const SequenceOptions& options() const { return options_; }
   SequenceStatus status() const { return status_; }
   /// Prompt, then the samples collected so far.
-  const std::vector<int32_t>& token_ids() const { return token_ids_; }
+  const std::vector<int32_t>& token_ids() const { return prompt_ != nullptr ? *prompt_ : token_ids_; }
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
   int64_t num_generated_tokens() const { return num_known_tokens() - num_prompt_tokens_; }
-  int64_t num_known_tokens() const { return static_cast<int64_t>(token_ids_.size()); }
+  int64_t num_known_tokens() const { return static_cast<int64_t>(token_ids().size()); }
   int64_t num_pending_tokens() const { return num_pending_tokens_; }
   int64_t num_tokens() const { return num_known_tokens() + num_pending_tokens_; }
   int64_t num_computed_tokens() const { return num_computed_tokens_; }
@@ -52,13 +60,15 @@ class Sequence {
   int64_t num_schedulable_tokens() const;
   /// The same if everything before position had been computed.
   int64_t num_schedulable_tokens_from(int64_t position) const;
-  /// Every prompt token but the first gets its logprob: the positions before them are scored once each.
-  bool is_prompt_scored() const { return sampling_.num_prompt_logprobs >= 0; }
+  /// Every prompt token but the first gets its logprob: the positions before them are scored once each. The first of a
+  /// request's samples scores the prompt of all.
+  bool is_prompt_scored() const { return sampling_.params->prompt_logprobs && options_.sample_index == 0; }
   /// It computes what is cached all the same: it was asked to, or positions are still to be scored.
   bool skips_reading_prefix_cache() const {
     return options_.skip_reading_prefix_cache || (is_prompt_scored() && num_scores_planned_ < num_prompt_tokens_ - 1);
   }
-  const SlotSampling& sampling() const { return sampling_; }
+  /// What its slot must know; made anew each time.
+  SlotSampling slot_sampling(int64_t vocab_size) const;
   int32_t slot() const { return slot_; }
   const BlockTables& block_tables() const { return blocks_.tables; }
   /// Prompt tokens found in the prefix cache when it was first admitted.
@@ -71,11 +81,11 @@ class Sequence {
   friend class Scheduler;
 
   int64_t handle_;
-  std::vector<int32_t> token_ids_;
+  std::shared_ptr<const std::vector<int32_t>> prompt_;  // until it first enters a slot
+  std::vector<int32_t> token_ids_;                      // from then on
   int64_t num_prompt_tokens_;
   int64_t max_num_tokens_;
-  SlotSampling sampling_;
-  std::shared_ptr<const SampleConstraints> constraints_;
+  SequenceSampling sampling_;
   SequenceOptions options_;
   SequenceStatus status_ = SequenceStatus::kWaiting;
   int32_t slot_ = -1;
@@ -92,7 +102,9 @@ class Sequence {
   SequenceBlocks blocks_;
 
   // Samples of one request. The first computes the prompt, the others follow when it has.
-  std::vector<std::unique_ptr<Sequence>> forks_;  // of the first, until its prompt has been planned
+  // Those behind it that have not been queued, the next one last: the first sample's until its prompt has been planned,
+  // then the next one's, which gives them on when it enters. So a request has one place in the queue.
+  std::vector<std::unique_ptr<Sequence>> forks_;
   std::shared_ptr<Sequence*> first_sample_;       // of all; null inside once the first has finished
   uint64_t prompt_step_ = 0;                      // the step that computes the prompt's last position; 0: none yet
 

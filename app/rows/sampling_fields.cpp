@@ -32,16 +32,10 @@ void set_logprobs(ParsedRow& row, const JsonValue& value, std::string_view field
   sampling(row).*member = read_logprobs(value, field);
 }
 
-template <std::vector<int32_t> SamplingParams::*member>
-void set_some_ids(ParsedRow& row, const JsonValue& value, std::string_view field) {
+std::vector<int32_t> some_ids(const JsonValue& value, std::string_view field) {
   std::vector<int32_t> ids = read_token_ids(value, field);
   if (ids.empty()) refuse(field, value, "a list of at least one token id, or left out");
-  sampling(row).*member = std::move(ids);
-}
-
-void sort_unique(std::vector<int32_t>& ids) {
-  std::sort(ids.begin(), ids.end());
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
 }
 
 void set_stop_token_ids(ParsedRow& row, const JsonValue& value, std::string_view field) {
@@ -52,8 +46,10 @@ void set_stop_token_ids(ParsedRow& row, const JsonValue& value, std::string_view
 }
 
 void set_allowed_token_ids(ParsedRow& row, const JsonValue& value, std::string_view field) {
-  set_some_ids<&SamplingParams::allowed_token_ids>(row, value, field);
-  sort_unique(sampling(row).allowed_token_ids);
+  std::vector<int32_t> ids = some_ids(value, field);
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  sampling(row).allowed_token_ids = std::move(ids);
 }
 
 void set_max_completion_tokens(ParsedRow& row, const JsonValue& value, std::string_view field) {
@@ -123,7 +119,8 @@ const std::vector<Field>& sampling_fields() {
        [](ParsedRow& r, const JsonValue& v, auto f) { sampling(r).logit_bias = read_logit_bias(v, f); }},
       {"allowed_token_ids", kAllShapes, set_allowed_token_ids},
       {"bad_words", kAllShapes, set_bad_words},
-      {"trace_decode_token_ids", kAllShapes, set_some_ids<&P::trace_decode_token_ids>},
+      {"trace_decode_token_ids", kAllShapes,
+       [](ParsedRow& r, const JsonValue& v, auto f) { sampling(r).trace_decode_token_ids = some_ids(v, f); }},
       {"logprobs", kN | kText, set_logprobs<&P::logprobs>},
       {"logprobs", kChat, set_chat_logprobs},
       {"top_logprobs", kChat, set_top_logprobs},

@@ -162,7 +162,8 @@ TEST_CASE("the window is bounded by rows and by what their samples keep, but hol
   rows.run();
   CHECK(rows.generator.wants() == 20);
 
-  Fixture bytes({.max_num_seqs = 4, .window_rows = 100, .window_bytes = 4 * 40});
+  // 2048 bytes a sample, and what a row keeps besides.
+  Fixture bytes({.max_num_seqs = 4, .window_rows = 100, .window_bytes = 2 * 2048 + 4 * 40});
   bytes.submit(R"({"prompt":"0123456789012345678901234567890123456789","temperature":0})");
   CHECK(bytes.generator.wants() == 99);
   bytes.submit(R"({"prompt":"abcdefghijabcdefghijabcdefghijabcdefghij","temperature":0})");
@@ -170,12 +171,12 @@ TEST_CASE("the window is bounded by rows and by what their samples keep, but hol
   bytes.run();
   CHECK(bytes.generator.wants() == 100);
 
-  Fixture samples({.max_num_seqs = 4, .window_rows = 100, .window_bytes = 4 * 10});
+  Fixture samples({.max_num_seqs = 4, .window_rows = 100, .window_bytes = 2 * 2048 + 4 * 5});
   samples.submit(R"({"prompt_token_ids":[1,2,3,4,5],"n":2,"max_tokens":4})");
-  CHECK(samples.generator.wants() == 7);  // each sample keeps the prompt
+  CHECK(samples.generator.wants() == 7);  // which share the prompt
   samples.run();
 
-  Fixture biases({.max_num_seqs = 4, .window_rows = 100, .window_bytes = 8 * 10});
+  Fixture biases({.max_num_seqs = 4, .window_rows = 100, .window_bytes = 2048 + 4 * 11});
   biases.submit(R"({"prompt":"a","allowed_token_ids":[1,2,3,4,5,6,7,8,9,10],"max_tokens":4})");
   CHECK(biases.generator.wants() == 7);
   biases.run();

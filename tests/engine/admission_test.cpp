@@ -8,8 +8,8 @@ namespace {
 using Ids = std::vector<int32_t>;
 
 Sequence sequence(int64_t num_prompt_tokens, int64_t max_new_tokens) {
-  return Sequence(0, Ids(static_cast<size_t>(num_prompt_tokens), 1), num_prompt_tokens + max_new_tokens,
-                  SlotSampling{});
+  return Sequence(0, std::make_shared<const Ids>(static_cast<size_t>(num_prompt_tokens), 1),
+                  num_prompt_tokens + max_new_tokens, SequenceSampling{std::make_shared<const SamplingParams>()});
 }
 
 TEST_CASE("lengths are guessed until enough rows have finished, then come from them") {

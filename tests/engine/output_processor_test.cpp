@@ -8,13 +8,17 @@
 namespace tokenmill {
 namespace {
 
+std::shared_ptr<const SamplingParams> shared(SamplingParams params) {
+  return std::make_shared<const SamplingParams>(std::move(params));
+}
+
 using Strings = std::vector<std::string>;
 using Ids = std::vector<int32_t>;
 
 /// Feeds ids 0, 1, 2, ... whose texts are `pieces` until the sequence ends.
 SequenceOutput run(const Strings& pieces, const SamplingParams& sampling, int64_t max_tokens = 100,
                    const Ids& eos = {}) {
-  OutputProcessor processor(sampling, eos, max_tokens, std::make_unique<test::FakeDecoder>(pieces));
+  OutputProcessor processor(shared(sampling), eos, max_tokens, std::make_unique<test::FakeDecoder>(pieces));
   for (int32_t id = 0; id < static_cast<int32_t>(pieces.size()); ++id) {
     if (processor.append({id, -0.5f, SampleStatus::kFine})) return processor.take();
   }
@@ -129,7 +133,8 @@ TEST_CASE("before min_tokens neither end tokens, stop ids, stop texts nor repeti
 TEST_CASE("a sequence that repeats itself ends, unless its length does first") {
   const RepetitionDetection twice{.max_pattern_size = 2, .min_pattern_size = 2, .min_count = 2};
   const auto finish = [&](const Ids& ids, int64_t min_tokens, int64_t max_tokens) {
-    OutputProcessor processor({.min_tokens = min_tokens, .repetition_detection = twice}, {}, max_tokens, nullptr);
+    OutputProcessor processor(shared({.min_tokens = min_tokens, .repetition_detection = twice}), {}, max_tokens,
+                              nullptr);
     for (const int32_t id : ids)
       if (processor.append({id, -1, SampleStatus::kFine})) return processor.take();
     FAIL("the sequence did not end");
@@ -144,7 +149,7 @@ TEST_CASE("a sequence that repeats itself ends, unless its length does first") {
 }
 
 TEST_CASE("without a decoder there are ids and no text") {
-  OutputProcessor processor({}, {}, 2, nullptr);
+  OutputProcessor processor(shared({}), {}, 2, nullptr);
   CHECK_FALSE(processor.append({5, -1, SampleStatus::kFine}));
   CHECK(processor.append({6, -2, SampleStatus::kFine}));
   const SequenceOutput output = processor.take();
@@ -154,7 +159,7 @@ TEST_CASE("without a decoder there are ids and no text") {
 }
 
 TEST_CASE("no token is taken after the end") {
-  OutputProcessor processor({}, {}, 1, nullptr);
+  OutputProcessor processor(shared({}), {}, 1, nullptr);
   CHECK(processor.append({5, -1, SampleStatus::kFine}));
   CHECK_THROWS_AS(processor.append({5, -1, SampleStatus::kFine}), Error);
 }

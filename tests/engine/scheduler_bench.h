@@ -14,6 +14,10 @@ namespace tokenmill::test {
 
 using Ids = std::vector<int32_t>;
 
+inline std::shared_ptr<const Ids> shared(Ids ids) { return std::make_shared<const Ids>(std::move(ids)); }
+
+inline SequenceSampling sampling_with_key(uint64_t key) { return {std::make_shared<const SamplingParams>(), key}; }
+
 inline RunnerLimits small_limits() {
   RunnerLimits limits;
   limits.kv_groups = {{.block_size = 16}};
@@ -43,17 +47,17 @@ struct SchedulerBench {
     add(handle, prompt_of(handle, num_prompt_tokens), max_new_tokens);
   }
   void add(int64_t handle, const Ids& prompt, int64_t max_new_tokens, const std::string& salt = "") {
-    scheduler.add(std::make_unique<Sequence>(handle, prompt, static_cast<int64_t>(prompt.size()) + max_new_tokens,
-                                             SlotSampling{}, nullptr,
+    scheduler.add(std::make_unique<Sequence>(handle, shared(prompt),
+                                             static_cast<int64_t>(prompt.size()) + max_new_tokens, sampling_with_key(0),
                                              SequenceOptions{.cache_identity = {.cache_salt = salt}}));
   }
   /// Samples with the keys 0, 1, ...
   void add_samples(int64_t handle, const Ids& prompt, int64_t max_new_tokens, int num_samples) {
     std::vector<std::unique_ptr<Sequence>> samples;
     for (int i = 0; i < num_samples; ++i) {
-      samples.push_back(std::make_unique<Sequence>(handle, prompt, static_cast<int64_t>(prompt.size()) + max_new_tokens,
-                                                   SlotSampling{.key = static_cast<uint64_t>(i)}, nullptr,
-                                                   SequenceOptions{.sample_index = i}));
+      samples.push_back(
+          std::make_unique<Sequence>(handle, shared(prompt), static_cast<int64_t>(prompt.size()) + max_new_tokens,
+                                     sampling_with_key(static_cast<uint64_t>(i)), SequenceOptions{.sample_index = i}));
     }
     scheduler.add(std::move(samples));
   }

@@ -115,9 +115,9 @@ class RewindingJob {
     std::vector<std::unique_ptr<Sequence>> samples;
     for (int64_t i = random_() % 3 == 0 ? between(2, 4) : 1; i > 0; --i) {
       const auto index = static_cast<int>(samples.size());
-      const SlotSampling sampling{.key = static_cast<uint64_t>(index)};
-      samples.push_back(std::make_unique<Sequence>(handle, tokens, max_num_tokens, sampling, nullptr,
-                                                   SequenceOptions{index, {.cache_salt = salt}}));
+      const SequenceSampling sampling{params_, static_cast<uint64_t>(index)};
+      samples.push_back(std::make_unique<Sequence>(handle, std::make_shared<const Ids>(tokens), max_num_tokens,
+                                                   sampling, SequenceOptions{index, {.cache_salt = salt}}));
       Ids& expected = expected_[{handle, index}] = tokens;
       while (static_cast<int64_t>(expected.size()) < max_num_tokens) {
         expected.push_back(model_.next(expected, sampling.key).token_id);
@@ -156,6 +156,7 @@ class RewindingJob {
   }
 
   std::mt19937_64 random_;
+  std::shared_ptr<const SamplingParams> params_ = std::make_shared<const SamplingParams>();
   RunnerLimits limits_;
   test::FakeModel model_;
   test::FakeRunner runner_;
@@ -208,8 +209,10 @@ TEST_CASE("a decode step plans one token of every running sequence, however many
     limits.max_model_len = 1100;
     limits.vocab_size = 1000;
     Scheduler scheduler(limits, {});
+    const auto prompt = std::make_shared<const Ids>(8, 1);
+    const auto params = std::make_shared<const SamplingParams>();
     for (int64_t i = 0; i < num_seqs + 10000; ++i) {  // 10,000 more wait
-      scheduler.add(std::make_unique<Sequence>(i, Ids(8, 1), 1024, SlotSampling{}));
+      scheduler.add(std::make_unique<Sequence>(i, prompt, 1024, SequenceSampling{params}));
     }
     StepPlan plan;
     REQUIRE(scheduler.schedule(plan));

@@ -8,7 +8,8 @@ namespace tokenmill {
 namespace {
 
 std::unique_ptr<Sequence> sequence(int64_t handle) {
-  return std::make_unique<Sequence>(handle, std::vector<int32_t>{1, 2}, 4, SlotSampling{});
+  return std::make_unique<Sequence>(handle, std::make_shared<const std::vector<int32_t>>(2, 1), 4,
+                                    SequenceSampling{std::make_shared<const SamplingParams>()});
 }
 
 std::vector<int64_t> drain(WaitingQueue& queue) {

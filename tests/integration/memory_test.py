@@ -1,8 +1,10 @@
 """Memory is bounded by queues, not by the number of rows or the length of one."""
+import json
 import os
+import shutil
 import unittest
 
-from harness import Case
+from harness import DATA, Case
 
 FULL = "TOKENMILL_TEST_FULL" in os.environ
 MANY = 1_000_000 if FULL else 300_000
@@ -24,6 +26,19 @@ class Memory(Case):
     def test_many_rows_take_no_more_than_few(self):
         few, many = self.peak(FEW), self.peak(MANY)
         self.assertLess(many - few, ALLOWED, f"{FEW} rows: {few} bytes, {MANY} rows: {many} bytes")
+
+    def test_the_samples_of_a_row_share_its_prompt(self):
+        model = self.dir / "model"
+        shutil.copytree(DATA / "models" / "tiny-llama", model)
+        config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": 16384}
+        (model / "config.json").write_text(json.dumps(config))
+        peaks = []
+        for count in (1, 4096):  # 4,096 copies of the prompt are 131 MB
+            row = {"prompt_token_ids": [i * i % 251 for i in range(8000)], "n": count, "max_tokens": 1, "temperature": 1}
+            result = self.job([row], "--max-num-seqs", 32, "--num-gpu-blocks-override", 1024, model=model)
+            self.assertEqual(len(result.rows[0]["outputs"]), count)
+            peaks += result.figures("peak_resident_bytes")
+        self.assertLess(peaks[1] - peaks[0], 32 << 20, peaks)
 
     def test_one_row_of_100_megabytes_is_an_error_row(self):
         path = self.dir / "long.jsonl"

@@ -173,6 +173,20 @@ TEST_CASE("defaults are read as rows are, and rows win") {
   CHECK_THROWS_AS(read_settings(io::parse_json(R"({"temprature":1})", "d"), with.defaults), BadRow);
 }
 
+TEST_CASE("lists of the job's defaults, which may be as long as the vocabulary, are not copied for each row") {
+  CodecOptions with = options();
+  with.defaults.sampling.allowed_token_ids = {97, 98};
+  with.defaults.sampling.logit_bias = {{97, 2.0f}};
+  const Codec c = codec(with);
+  const SamplingParams first = encode(c, R"({"prompt":"a"})")->request.sampling;
+  const SamplingParams second = encode(c, R"({"prompt":"b","temperature":0})")->request.sampling;
+  CHECK(&first.allowed_token_ids[0] == &second.allowed_token_ids[0]);
+  CHECK(&first.logit_bias[0] == &second.logit_bias[0]);
+  const SamplingParams own = encode(c, R"({"prompt":"b","allowed_token_ids":[97]})")->request.sampling;
+  CHECK(own.allowed_token_ids == SharedList<int32_t>{97});
+  CHECK(&own.logit_bias[0] == &second.logit_bias[0]);
+}
+
 TEST_CASE("max_tokens: 16 for plain prompts, what is left for chats, the job's value for both") {
   const char* chat = R"({"messages":[{"role":"user","content":"x"}]})";
   CHECK(request_of(R"({"prompt":"x"})").sampling.max_tokens == 16);

@@ -40,7 +40,9 @@ std::vector<Request> penalised_requests(int64_t count) {
     if (i % 4 == 3) sampling.bad_words = {{id()}, {id(), id()}, {86, 87}, {87, 86}};
     if (i % 5 == 4) sampling.logit_bias = {{3, 2.5f}, {kEos, 4.0f}, {86, -3.0f}};
     if (i % 6 == 5) {
-      for (int32_t a = 0; a < 200; ++a) sampling.allowed_token_ids.push_back(2 * a);
+      std::vector<int32_t> allowed;
+      for (int32_t a = 0; a < 200; ++a) allowed.push_back(2 * a);
+      sampling.allowed_token_ids = std::move(allowed);
     }
     sampling.logprobs = 2;
   }
