@@ -14,36 +14,6 @@ namespace {
 
 constexpr double kMasked = -INFINITY;
 
-template <typename T>
-T one_of(test::Random& random, std::initializer_list<T> values) {
-  return values.begin()[random.index(static_cast<int64_t>(values.size()))];
-}
-
-/// Parameters with their edge values as often as others. f32 holds all of them exactly.
-SamplerRow random_row(test::Random& random, int64_t vocab) {
-  SamplerRow row;
-  const auto any = [&](double low, double high) { return double{static_cast<float>(random.uniform(low, high))}; };
-  row.temperature = one_of(random, {0.0, double{0.01f}, 1.0, 2.0, any(0.05, 2)});
-  row.filter.top_p = one_of(random, {1.0, 1.0, double{1e-6f}, any(0.05, 0.99)});
-  row.filter.top_k = one_of<int64_t>(random, {0, 0, 1, vocab - 1, vocab, vocab + 5, 1 + random.index(50)});
-  row.filter.min_p = one_of(random, {0.0, 0.0, 1.0, any(0.001, 0.5)});
-  row.presence_penalty = one_of(random, {0.0, -2.0, 2.0, any(-2, 2)});
-  row.frequency_penalty = one_of(random, {0.0, -2.0, 2.0, any(-2, 2)});
-  row.repetition_penalty = one_of(random, {1.0, 1.0, double{1e-3f}, 100.0, any(0.5, 2)});
-  for (int64_t i = random.index(40); i > 0; --i) row.prompt_ids.push_back(static_cast<int32_t>(random.index(vocab)));
-  for (int64_t i = random.index(40); i > 0; --i) {
-    row.generated_ids.push_back(static_cast<int32_t>(random.index(random.index(2) == 0 ? 5 : vocab)));
-  }
-  const int64_t kind = random.index(4);  // none, biases, allowed ids, all
-  if (kind > 0) row.bias.assign(static_cast<size_t>(vocab), kind == 2 ? kMasked : 0);
-  for (int64_t i = kind > 0 ? 1 + random.index(30) : 0; i > 0; --i) {
-    row.bias[static_cast<size_t>(random.index(vocab))] =
-        kind == 2 ? 0 : one_of(random, {-100.0, 100.0, kMasked, any(-5, 5)});
-  }
-  for (int64_t i = random.index(3) * 2; i > 0; --i) row.masked_ids.push_back(static_cast<int32_t>(random.index(vocab)));
-  return row;
-}
-
 }  // namespace
 
 TEST_CASE("penalties: repetition looks at prompt and generated ids, the other two at generated ids only") {
@@ -85,7 +55,7 @@ TEST_CASE("ids equal those of the f64 sampler for 1,000 random sets of parameter
       std::vector<SamplerRow> rows;
       for (int64_t r = 0; r < kRows; ++r) {
         logits.push_back(random_logits(kVocab, static_cast<uint64_t>(1000 + set + r), random.uniform(0.5, 12)));
-        rows.push_back(random_row(random, kVocab));
+        rows.push_back(test::random_sampler_row(random, kVocab));
         sampler.set_logits(r, logits.back());
         sampler.set(r, rows.back());
         sampler.set_random(r, static_cast<uint64_t>(set + r) * 0x9e3779b97f4a7c15u, 100 + r);
@@ -229,7 +199,7 @@ TEST_CASE("what is chosen has the same bits on any number of threads, beside any
       std::vector<double> alone_logprobs;
       for (int64_t r = 0; r < kRows; ++r) {
         const auto logits = random_logits(kVocab, static_cast<uint64_t>(900 + r), 4);
-        const SamplerRow row = random_row(random, kVocab);
+        const SamplerRow row = test::random_sampler_row(random, kVocab);
         for (Sampler* s : {&together, &alone}) {
           const int64_t at = s == &alone ? 0 : r;
           s->set_logits(at, logits);

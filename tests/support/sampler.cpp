@@ -1,11 +1,13 @@
 #include "tests/support/sampler.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace tokenmill::test {
 namespace {
 
 constexpr int64_t kMostListed = 128;
+constexpr double kMasked = -INFINITY;
 
 HostTensor make_identity(int64_t n) {
   HostTensor w(DType::kF32, {n, n});
@@ -131,11 +133,15 @@ void Sampler::head() {
   ops_.stream().synchronize();
 }
 
-void Sampler::pick() {
+StepTensors Sampler::step() const {
   StepTensors step;
   step.positions = positions_;
   step.rows = rows();
-  ops_.pick(picked(), tiles(), vocab_, step, tables());
+  return step;
+}
+
+void Sampler::pick() {
+  ops_.pick(picked(), tiles(), vocab_, step(), tables());
   ops_.stream().synchronize();
 }
 
@@ -163,6 +169,39 @@ std::vector<std::byte> Sampler::bytes() const {
   for (const HostTensor* t : {&ids_, &logprobs_, &status_}) add(*t);
   for (const HostTensor& t : report_storage_) add(t);
   return all;
+}
+
+namespace {
+
+template <typename T>
+T one_of(Random& random, std::initializer_list<T> values) {
+  return values.begin()[random.index(static_cast<int64_t>(values.size()))];
+}
+
+}  // namespace
+
+reference::SamplerRow random_sampler_row(Random& random, int64_t vocab) {
+  reference::SamplerRow row;
+  const auto any = [&](double low, double high) { return double{static_cast<float>(random.uniform(low, high))}; };
+  row.temperature = one_of(random, {0.0, double{0.01f}, 1.0, 2.0, any(0.05, 2)});
+  row.filter.top_p = one_of(random, {1.0, 1.0, double{1e-6f}, any(0.05, 0.99)});
+  row.filter.top_k = one_of<int64_t>(random, {0, 0, 1, vocab - 1, vocab, vocab + 5, 1 + random.index(50)});
+  row.filter.min_p = one_of(random, {0.0, 0.0, 1.0, any(0.001, 0.5)});
+  row.presence_penalty = one_of(random, {0.0, -2.0, 2.0, any(-2, 2)});
+  row.frequency_penalty = one_of(random, {0.0, -2.0, 2.0, any(-2, 2)});
+  row.repetition_penalty = one_of(random, {1.0, 1.0, double{1e-3f}, 100.0, any(0.5, 2)});
+  for (int64_t i = random.index(40); i > 0; --i) row.prompt_ids.push_back(static_cast<int32_t>(random.index(vocab)));
+  for (int64_t i = random.index(40); i > 0; --i) {
+    row.generated_ids.push_back(static_cast<int32_t>(random.index(random.index(2) == 0 ? 5 : vocab)));
+  }
+  const int64_t kind = random.index(4);  // none, biases, allowed ids, all
+  if (kind > 0) row.bias.assign(static_cast<size_t>(vocab), kind == 2 ? kMasked : 0);
+  for (int64_t i = kind > 0 ? 1 + random.index(30) : 0; i > 0; --i) {
+    row.bias[static_cast<size_t>(random.index(vocab))] =
+        kind == 2 ? 0 : one_of(random, {-100.0, 100.0, kMasked, any(-5, 5)});
+  }
+  for (int64_t i = random.index(3) * 2; i > 0; --i) row.masked_ids.push_back(static_cast<int32_t>(random.index(vocab)));
+  return row;
 }
 
 std::vector<double> random_logits(int64_t n, uint64_t seed, double spread) {

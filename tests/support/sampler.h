@@ -35,6 +35,7 @@ class Sampler {
   HeadTiles tiles() const { return {logits_, max_, sum_exp_, adjusted_max_, argmax_, sum_exp_t_, non_finite_}; }
   SamplingTables tables() const;
   LogitsRows rows() const;
+  StepTensors step() const;
   PickResult picked() const { return {ids_, logprobs_, status_}; }
   int64_t id(int64_t row) const { return static_cast<int64_t>(ids_.get(0, row)); }
   double logprob(int64_t row) const { return logprobs_.get(0, row); }
@@ -60,6 +61,9 @@ class Sampler {
   HostTensor identity_;
   TestLinear head_;
 };
+
+/// Parameters with their edge values as often as others. f32 holds all of them exactly.
+reference::SamplerRow random_sampler_row(Random& random, int64_t vocab);
 
 /// Values that f32 holds exactly, in [-spread, spread].
 std::vector<double> random_logits(int64_t n, uint64_t seed, double spread);
