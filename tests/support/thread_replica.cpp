@@ -70,10 +70,11 @@ class CountingRunner final : public Runner {
   Ticket launch(const StepPlan& plan) override {
     ++num_steps;
     num_tokens += plan.num_tokens();
+    num_rows += plan.num_logits_rows();
     return inner_.launch(plan);
   }
   StepResult collect(Ticket ticket) override { return inner_.collect(ticket); }
-  int64_t num_steps = 0, num_tokens = 0;
+  int64_t num_steps = 0, num_tokens = 0, num_rows = 0;
 
  private:
   Runner& inner_;
@@ -104,6 +105,7 @@ void lead(const ThreadReplicaOptions& options, Runner& runner, const std::vector
     run.outputs.at(static_cast<size_t>(output.request_id)) = std::move(output);
   run.num_steps = counted.num_steps;
   run.num_step_tokens = counted.num_tokens;
+  run.num_logits_rows = counted.num_rows;
   run.num_preemptions = engine.stats().num_preemptions;
 }
 

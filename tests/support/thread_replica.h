@@ -31,7 +31,7 @@ struct ThreadReplicaRun {
   std::vector<RequestOutput> outputs;  ///< by request_id 0, 1, ...
   std::vector<ThreadRank> ranks;       ///< rank = pp_rank * tp_size + tp_rank
   int64_t num_steps = 0;
-  int64_t num_step_tokens = 0;  ///< of all steps
+  int64_t num_step_tokens = 0, num_logits_rows = 0;  ///< of all steps
   int64_t num_preemptions = 0;
 };
 

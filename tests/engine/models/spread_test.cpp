@@ -6,6 +6,7 @@
 #include <string>
 
 #include "io/json.h"
+#include "kernels/ops.h"
 #include "tests/support/thread_replica.h"
 
 namespace tokenmill {
@@ -199,6 +200,53 @@ TEST_CASE("a rank holds its share of weights and KV, and a stage sends each toke
   CHECK(sends.sent_bytes == stages.num_step_tokens * 48 * 4);
   CHECK(sends.calls == stages.num_steps);
   CHECK(stages.ranks[2].pp[static_cast<size_t>(parallel::TransferKind::kRecv)].received_bytes == sends.sent_bytes);
+}
+
+/// Bytes of a linear of float32 weights, and of its place among the others.
+int64_t linear_bytes(Ops& ops, int64_t in_features, int64_t out_features) {
+  const LinearSpec spec{in_features,
+                        out_features,
+                        DType::kF32,
+                        {{WeightFormat::kBF16, out_features, in_features, 0, out_features, 0, in_features}}};
+  return (ops.linear_bytes(spec) + 63) / 64 * 64;
+}
+
+int64_t vector_bytes(int64_t size) { return (size * 4 + 63) / 64 * 64; }
+
+TEST_CASE("nobody holds or moves more than its share: weights and transfers equal their formulas") {
+  constexpr int64_t kHidden = 48, kLayers = 5, kHeads = 24, kKvHeads = 8, kHeadDim = 8, kVocab = 2600;
+  std::vector<Request> requests;
+  for (int64_t i = 0; i < 6; ++i) requests.push_back(greedy_request(i, std::vector<int32_t>(20 + 7 * i, 9), 10));
+  const auto ops = make_ops({}, {.num_threads = 1});
+  for (const int tp_size : {2, 4, 8}) {
+    CAPTURE(tp_size);
+    const test::ThreadReplicaRun run =
+        test::run_thread_replica({.model = model_dir("tiny-spread8"), .grid = {.tp_size = tp_size}}, requests);
+    const int64_t q = kHeads / tp_size * kHeadDim, kv = kKvHeads / tp_size * kHeadDim;
+    for (int rank = 0; rank < tp_size; ++rank) {
+      CAPTURE(rank);
+      const auto edge = [&](int64_t total, int64_t i) { return total * i / tp_size; };
+      const int64_t columns = edge(100, rank + 1) - edge(100, rank), rows = edge(kVocab, rank + 1) - edge(kVocab, rank);
+      const int64_t ids = std::min(kVocab, edge(3, rank + 1) * 1024) - std::min(kVocab, edge(3, rank) * 1024);
+      const int64_t layer = linear_bytes(*ops, kHidden, q + 2 * kv) + vector_bytes(q + 2 * kv) +
+                            linear_bytes(*ops, q, kHidden) + linear_bytes(*ops, kHidden, 2 * columns) +
+                            vector_bytes(2 * columns) + linear_bytes(*ops, columns, kHidden) +
+                            4 * vector_bytes(kHidden);  // two norms, two output biases
+      const LinearSpec table{kHidden, rows, DType::kF32, {{WeightFormat::kBF16, rows, kHidden, 0, rows, 0, kHidden}}};
+      const int64_t ends = (ops->embedding_bytes(table) + 63) / 64 * 64 + vector_bytes(kHidden) +
+                           (ids > 0 ? linear_bytes(*ops, kHidden, ids) : 0);
+      CHECK(run.ranks[static_cast<size_t>(rank)].weight_bytes == kLayers * layer + ends);
+
+      // engine/models/README.md: one sum a block, in the last layer for rows only; the embedding; partials and lists.
+      const int64_t others = tp_size - 1, tokens = run.num_step_tokens, logits_rows = run.num_logits_rows;
+      const int64_t most_tiles = (3 + tp_size - 1) / tp_size;
+      const int64_t sums = (2 * (kLayers - 1) * tokens + 2 * logits_rows) * kHidden * 4;
+      const int64_t choice = logits_rows * (6 * most_tiles + 4) * 4;
+      const auto& gathers = run.ranks[static_cast<size_t>(rank)].tp[static_cast<size_t>(parallel::TransferKind::kAllGather)];
+      CHECK(gathers.received_bytes == others * (sums + tokens * kHidden * 4 + choice));
+      CHECK(run.ranks[static_cast<size_t>(rank)].tp[static_cast<size_t>(parallel::TransferKind::kExchange)].calls == 0);
+    }
+  }
 }
 
 }  // namespace
