@@ -49,6 +49,7 @@ Groups make_groups(const Comm& world, const Topology& topology, const Grid& grid
   groups.dp = world.split(here.pp_rank * grid.tp + here.tp_rank, here.dp_rank);
   const RankPlace& seat = topology.ranks[static_cast<size_t>(world.rank())];
   groups.node = world.split(seat.node, seat.local_rank);
+  groups.numa = groups.node.split(seat.numa_domain() + 1, seat.local_rank);  // colors are not negative
   groups.leaders.resize(static_cast<size_t>(grid.dp));
   for (int rank = 0; rank < world.size(); ++rank) {
     const GridPlace& place = places[static_cast<size_t>(rank)];

@@ -1,5 +1,6 @@
 #include "parallel/topology.h"
 
+#include <hwloc.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <numeric>
+#include <sstream>
 #include <tuple>
 
 #include "kernels/core/check.h"
@@ -72,6 +74,57 @@ std::string CpuSet::describe() const {
   return text;
 }
 
+namespace {
+
+/// A node as hwloc describes it.
+class NodeDescription {
+ public:
+  /// xml null: this node.
+  explicit NodeDescription(const std::string* xml) {
+    if (hwloc_topology_init(&topology_) != 0) throw Error(ErrorKind::kDevice, "hwloc_topology_init failed");
+    const bool found =
+        xml == nullptr || hwloc_topology_set_xmlbuffer(topology_, xml->data(), static_cast<int>(xml->size() + 1)) == 0;
+    if (!found || hwloc_topology_load(topology_) != 0) {
+      hwloc_topology_destroy(topology_);
+      throw Error(ErrorKind::kDevice, "hwloc does not understand the description of this node");
+    }
+  }
+  ~NodeDescription() { hwloc_topology_destroy(topology_); }
+  NodeDescription(const NodeDescription&) = delete;
+  NodeDescription& operator=(const NodeDescription&) = delete;
+
+  CpuPlace place_of(const CpuSet& cpus) const {
+    CpuPlace place;
+    hwloc_obj_t domain = nullptr;
+    while ((domain = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_NUMANODE, domain)) != nullptr) {
+      if (holds_any(domain, cpus)) place.numa_domains.push_back(static_cast<int>(domain->os_index));
+    }
+    std::sort(place.numa_domains.begin(), place.numa_domains.end());
+    hwloc_obj_t package = nullptr;
+    while ((package = hwloc_get_next_obj_by_type(topology_, HWLOC_OBJ_PACKAGE, package)) != nullptr) {
+      const char* model = hwloc_obj_get_info_by_name(package, "CPUModel");
+      if (model != nullptr && holds_any(package, cpus)) place.model = model;
+    }
+    return place;
+  }
+
+ private:
+  static bool holds_any(hwloc_obj_t object, const CpuSet& cpus) {
+    if (object->cpuset == nullptr) return false;
+    const std::vector<int> all = cpus.cpus();
+    return std::any_of(all.begin(), all.end(),
+                       [&](int cpu) { return hwloc_bitmap_isset(object->cpuset, static_cast<unsigned>(cpu)) != 0; });
+  }
+  hwloc_topology_t topology_ = nullptr;
+};
+
+}  // namespace
+
+CpuPlace place_of(const CpuSet& cpus) { return NodeDescription(nullptr).place_of(cpus); }
+CpuPlace place_of(const CpuSet& cpus, const std::string& hwloc_xml) {
+  return NodeDescription(&hwloc_xml).place_of(cpus);
+}
+
 std::vector<int> Topology::ranks_by_node() const {
   std::vector<int> order(ranks.size());
   std::iota(order.begin(), order.end(), 0);
@@ -94,8 +147,12 @@ Topology lay_out(const std::vector<RankFacts>& facts) {
       users_of_cpu.emplace_back();
     }
     for (const int cpu : fact.cpus.cpus()) ++users_of_cpu[node][cpu];
-    topology.ranks.push_back(
-        {.host = fact.host, .node = node, .local_rank = ranks_on_node[node]++, .num_threads = 1, .cpus = fact.cpus});
+    topology.ranks.push_back({.host = fact.host,
+                              .node = node,
+                              .local_rank = ranks_on_node[node]++,
+                              .num_threads = 1,
+                              .cpus = fact.cpus,
+                              .cpu_place = fact.cpu_place});
   }
   topology.num_nodes = static_cast<int>(node_of_root.size());
   for (RankPlace& place : topology.ranks) {
@@ -108,20 +165,28 @@ Topology lay_out(const std::vector<RankFacts>& facts) {
 
 namespace {
 
+/// One line each: node root, host, CPU model, NUMA domains, CPUs.
 std::string encode(const RankFacts& facts) {
-  std::string text = fmt::format("{} {}", facts.node_root, facts.host);
-  for (const int cpu : facts.cpus.cpus()) text += fmt::format("\n{}", cpu);
+  std::string text = fmt::format("{}\n{}\n{}\n", facts.node_root, facts.host, facts.cpu_place.model);
+  for (const int domain : facts.cpu_place.numa_domains) text += fmt::format("{} ", domain);
+  text += '\n';
+  for (const int cpu : facts.cpus.cpus()) text += fmt::format("{} ", cpu);
   return text;
 }
 
 RankFacts decode(const std::string& text) {
+  std::istringstream lines(text);
+  std::string root, domains, cpus;
   RankFacts facts;
-  const size_t space = text.find(' ');
-  const size_t first_line = std::min(text.find('\n'), text.size());
-  facts.node_root = std::stoi(text.substr(0, space));
-  facts.host = text.substr(space + 1, first_line - space - 1);
-  for (size_t at = first_line; at < text.size(); at = std::min(text.find('\n', at + 1), text.size()))
-    facts.cpus.add(std::stoi(text.substr(at + 1)));
+  std::getline(lines, root);
+  std::getline(lines, facts.host);
+  std::getline(lines, facts.cpu_place.model);
+  std::getline(lines, domains);
+  std::getline(lines, cpus);
+  facts.node_root = std::stoi(root);
+  std::istringstream domain_list(domains), cpu_list(cpus);
+  for (int domain = 0; domain_list >> domain;) facts.cpu_place.numa_domains.push_back(domain);
+  for (int cpu = 0; cpu_list >> cpu;) facts.cpus.add(cpu);
   return facts;
 }
 
@@ -131,12 +196,25 @@ Topology gather_topology(const Comm& world) {
   RankFacts mine;
   mine.host = host_name();
   mine.cpus = CpuSet::of_this_process();
+  mine.cpu_place = place_of(mine.cpus);
   const Comm node = world.split_shared();
   mine.node_root = world.rank();
   TM_MPI(MPI_Bcast(&mine.node_root, 1, MPI_INT, 0, node.handle()));
   std::vector<RankFacts> facts;
   for (const std::string& text : gather_bytes(world, encode(mine))) facts.push_back(decode(text));
   return lay_out(facts);
+}
+
+Topology planned_topology(int num_ranks, int ranks_per_node, int threads_per_rank) {
+  TM_ASSERT(num_ranks >= 1 && ranks_per_node >= 1 && threads_per_rank >= 1);
+  Topology topology;
+  topology.num_nodes = (num_ranks + ranks_per_node - 1) / ranks_per_node;
+  for (int rank = 0; rank < num_ranks; ++rank)
+    topology.ranks.push_back({.host = fmt::format("node{}", rank / ranks_per_node),
+                              .node = rank / ranks_per_node,
+                              .local_rank = rank % ranks_per_node,
+                              .num_threads = threads_per_rank});
+  return topology;
 }
 
 }  // namespace tokenmill::parallel

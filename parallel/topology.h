@@ -26,11 +26,23 @@ class CpuSet {
   std::vector<uint64_t> words_;  // no zero word at the end
 };
 
+/// What the CPUs of a set belong to.
+struct CpuPlace {
+  std::vector<int> numa_domains;  ///< numbered as the system does, ascending; empty where it does not say
+  std::string model;              ///< "AMD EPYC 9654 96-Core Processor"; empty where it does not say
+  bool operator==(const CpuPlace&) const = default;
+};
+/// By hwloc; on this node.
+CpuPlace place_of(const CpuSet& cpus);
+/// The same from a description of a node in hwloc's XML. Throws Error(kDevice) when it cannot be read.
+CpuPlace place_of(const CpuSet& cpus, const std::string& hwloc_xml);
+
 /// What one rank knows about itself.
 struct RankFacts {
   std::string host;
   int node_root = 0;  ///< lowest world rank among those it can share memory with
   CpuSet cpus;
+  CpuPlace cpu_place = {};
 };
 
 /// Where a rank is.
@@ -42,6 +54,9 @@ struct RankPlace {
   /// Unbound ranks share the node; a rank bound to one core has one thread.
   int num_threads = 1;
   CpuSet cpus;
+  CpuPlace cpu_place = {};
+  /// The one memory domain that all its CPUs belong to; -1: several, or unknown.
+  int numa_domain() const { return cpu_place.numa_domains.size() == 1 ? cpu_place.numa_domains[0] : -1; }
 };
 
 /// All ranks of the world; the same on every rank.
@@ -54,7 +69,10 @@ struct Topology {
 
 /// Pure: facts by world rank.
 Topology lay_out(const std::vector<RankFacts>& facts);
-/// Collective over world. Uses MPI and the affinity mask only, never SLURM_*.
+/// Collective over world. Uses MPI, the affinity mask and hwloc, never SLURM_*.
 Topology gather_topology(const Comm& world);
+/// Ranks that have not been started: ranks_per_node on each node in turn ("node0", "node1", ...), the rest on the last.
+/// CPUs are not known; each rank has threads_per_rank threads.
+Topology planned_topology(int num_ranks, int ranks_per_node, int threads_per_rank);
 
 }  // namespace tokenmill::parallel

@@ -77,5 +77,46 @@ TEST_CASE("3 + 5 ranks on two hosts get nodes by lowest rank and local ranks by 
   CHECK(threads(topology) == std::vector<int>{6, 10, 6, 6, 10, 6, 10, 6});
 }
 
+/// Two packages of two cores each, a memory domain per package, as hwloc writes it.
+const char* const kTwoSockets = R"(<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE topology SYSTEM "hwloc2.dtd">
+<topology version="2.0">
+  <object type="Machine" os_index="0" cpuset="0x0000000f" complete_cpuset="0x0000000f" allowed_cpuset="0x0000000f" nodeset="0x00000005" complete_nodeset="0x00000005" allowed_nodeset="0x00000005" gp_index="1">
+    <object type="Package" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="2">
+      <info name="CPUModel" value="Example 7 at 2 GHz"/>
+      <object type="NUMANode" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="3" local_memory="1073741824"/>
+      <object type="PU" os_index="0" cpuset="0x00000001" complete_cpuset="0x00000001" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="4"/>
+      <object type="PU" os_index="1" cpuset="0x00000002" complete_cpuset="0x00000002" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="5"/>
+    </object>
+    <object type="Package" os_index="1" cpuset="0x0000000c" complete_cpuset="0x0000000c" nodeset="0x00000004" complete_nodeset="0x00000004" gp_index="6">
+      <info name="CPUModel" value="Example 7 at 2 GHz"/>
+      <object type="NUMANode" os_index="2" cpuset="0x0000000c" complete_cpuset="0x0000000c" nodeset="0x00000004" complete_nodeset="0x00000004" gp_index="7" local_memory="1073741824"/>
+      <object type="PU" os_index="2" cpuset="0x00000004" complete_cpuset="0x00000004" nodeset="0x00000004" complete_nodeset="0x00000004" gp_index="8"/>
+      <object type="PU" os_index="3" cpuset="0x00000008" complete_cpuset="0x00000008" nodeset="0x00000004" complete_nodeset="0x00000004" gp_index="9"/>
+    </object>
+  </object>
+</topology>)";
+
+TEST_CASE("a rank's CPUs lie in the memory domains of its node") {
+  CHECK(place_of(cpus(0, 2), kTwoSockets) == CpuPlace{{0}, "Example 7 at 2 GHz"});
+  CHECK(place_of(cpus(3, 1), kTwoSockets).numa_domains == std::vector<int>{2});
+  CHECK(place_of(cpus(1, 2), kTwoSockets).numa_domains == std::vector<int>{0, 2});
+  CHECK_THROWS_AS(place_of(cpus(0, 1), "no description"), Error);
+  const Topology topology = lay_out({{"a", 0, cpus(0, 2), {{0}, "x"}}, {"a", 0, cpus(0, 4), {{0, 2}, "x"}}, {"a", 0, cpus(2, 2)}});
+  CHECK(topology.ranks[0].numa_domain() == 0);
+  CHECK(topology.ranks[1].numa_domain() == -1);
+  CHECK(topology.ranks[2].numa_domain() == -1);
+  (void)place_of(CpuSet::of_this_process());  // this machine can be described
+}
+
+TEST_CASE("ranks that are planned fill nodes in turn") {
+  const Topology topology = planned_topology(10, 4, 3);
+  CHECK(topology.num_nodes == 3);
+  CHECK(topology.ranks[7].host == "node1");
+  CHECK(topology.ranks[7].local_rank == 3);
+  CHECK(topology.ranks[9].node == 2);
+  CHECK(threads(topology) == std::vector<int>(10, 3));
+}
+
 }  // namespace
 }  // namespace tokenmill::parallel
