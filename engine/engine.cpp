@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine/output_processor.h"
+#include "engine/row_errors.h"
 #include "engine/row_times.h"
 #include "engine/scheduler.h"
 #include "engine/text/tokenizer.h"
@@ -15,22 +16,6 @@ namespace tokenmill {
 namespace {
 
 const SteadyClock kSteadyClock;
-
-RequestError invalid(FieldError error) { return {"invalid_request", std::move(error.field), std::move(error.message)}; }
-
-RequestError non_finite(const char* kind, int64_t number) {
-  return {
-      "internal", "",
-      fmt::format("the model's logits for {} token {} hold NaN or infinity; check the weights, or try --dtype float",
-                  kind, number)};
-}
-
-RequestError nothing_allowed(int64_t number) {
-  return invalid({"allowed_token_ids",
-                  fmt::format("no token is allowed as generated token {}: allowed_token_ids, logit_bias, bad_words and "
-                              "min_tokens together mask the whole vocabulary; relax one of them",
-                              number)});
-}
 
 class DetokenizerText final : public TokenDecoder {
  public:
@@ -57,6 +42,7 @@ struct Engine::Impl {
     Sequence* sequence;  // null when it has ended
     OutputProcessor processor;
     std::optional<RequestError> error = std::nullopt;
+    int64_t logprob_bytes = 0;
   };
   // A request that waits or runs. Its sequences' handle is its index in active.
   struct Active {
@@ -68,6 +54,8 @@ struct Engine::Impl {
     std::vector<Sample> samples = {};  // by index; one without tokens when score_only
     size_t num_unfinished = 0;
     std::vector<PositionLogprobs> prompt_logprobs = {};
+    int64_t logprob_bytes = 0;         // collected, of prompt and samples
+    int64_t sample_logprob_bytes = 0;  // that each sample may collect
   };
 
   Impl(Runner& runner, TokenDecoderFactory decoders, const EngineOptions& options)
@@ -81,6 +69,7 @@ struct Engine::Impl {
     stats.kv_blocks_total = scheduler.blocks().num_total_blocks();
   }
 
+  void hold(Active& request, int64_t bytes);
   std::optional<RequestError> refusal(const Request& request, const SampleConstraints& constraints,
                                       int64_t max_num_tokens) const;
   void submit(Request request);
@@ -112,33 +101,18 @@ struct Engine::Impl {
   EngineStats stats;
 };
 
+void Engine::Impl::hold(Active& request, int64_t bytes) {
+  request.logprob_bytes += bytes;
+  stats.logprob_bytes_now += bytes;
+  stats.logprob_bytes_peak = std::max(stats.logprob_bytes_peak, stats.logprob_bytes_now);
+}
+
 std::optional<RequestError> Engine::Impl::refusal(const Request& request, const SampleConstraints& constraints,
                                                   int64_t max_num_tokens) const {
-  const std::vector<int32_t>& prompt = request.prompt_token_ids;
-  if (prompt.empty()) {
-    return invalid({"prompt", "prompt has no tokens; generation needs at least one, and this tokenizer adds none"});
-  }
-  const int64_t vocab_size = runner.limits().vocab_size;
-  const auto outside =
-      std::find_if(prompt.begin(), prompt.end(), [&](int32_t id) { return id < 0 || id >= vocab_size; });
-  if (outside != prompt.end()) {
-    return invalid(
-        {"prompt_token_ids",
-         fmt::format("prompt_token_ids[{}] is {}; it must be between 0 and {}, the last id of the vocabulary",
-                     outside - prompt.begin(), *outside, vocab_size - 1)});
-  }
-  if (!options.detokenize && !request.sampling.stop.empty()) {
-    return invalid(
-        {"stop", "stop strings need text, and this job makes none; use stop_token_ids or turn detokenizing on"});
-  }
-  if (constraints.max_masked_token_ids() > kMaxMaskedTokenIds) {
-    return invalid(
-        {"stop_token_ids", fmt::format("min_tokens and bad_words mask up to {} token ids at one position; at "
-                                       "most {} can be; give fewer stop_token_ids or bad_words",
-                                       constraints.max_masked_token_ids(), kMaxMaskedTokenIds)});
-  }
-  std::optional<FieldError> error = scheduler.refusal(static_cast<int64_t>(prompt.size()), max_num_tokens);
-  if (error) return invalid(std::move(*error));
+  if (auto error = check_request(request, constraints, runner.limits(), options)) return error;
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  std::optional<FieldError> error = scheduler.refusal(num_prompt_tokens, max_num_tokens);
+  if (error) return invalid_request(std::move(*error));
   return std::nullopt;
 }
 
@@ -166,6 +140,8 @@ void Engine::Impl::submit(Request request) {
   active[static_cast<size_t>(handle)] = std::make_unique<Active>(Active{
       request.request_id, num_prompt_tokens, {.pulled_s = request.pulled_s.value_or(now_s)}, num_scores, score_only});
   Active& entered = *active[static_cast<size_t>(handle)];
+  entered.sample_logprob_bytes =
+      (options.max_row_logprob_bytes - prompt_logprob_bytes(request, runner.limits().vocab_size)) / params.n;
   if (score_only && num_scores == 0) return complete(handle, now_s);  // there is nothing to compute
   meter.request_came(now_s);
   if (constraints->empty()) constraints.reset();
@@ -216,7 +192,7 @@ bool Engine::Impl::step() {
 bool Engine::Impl::launch_next() {
   meter.begin_schedule();
   const int64_t prompt_tokens_before = scheduler.stats().num_computed_prompt_tokens;
-  if (!scheduler.schedule(plan)) {
+  if (!scheduler.schedule(plan, stats.logprob_bytes_now <= options.max_logprob_bytes)) {
     meter.end_schedule();
     return false;
   }
@@ -260,8 +236,9 @@ void Engine::Impl::take_scores(Sequence& sequence, std::span<const SampledToken>
   Active& request = *active[static_cast<size_t>(sequence.handle())];
   for (const SampledToken& token : scored) {
     const auto number = static_cast<int64_t>(request.prompt_logprobs.size()) + 1;
-    if (token.status != SampleStatus::kFine) return fail(sequence, non_finite("prompt", number), now_s);
+    if (token.status != SampleStatus::kFine) return fail(sequence, non_finite_logits("prompt", number), now_s);
     request.prompt_logprobs.push_back(position_logprobs(token));
+    hold(request, logprob_bytes(static_cast<int64_t>(request.prompt_logprobs.back().size())));
   }
   if (!request.score_only || static_cast<int64_t>(request.prompt_logprobs.size()) < request.num_scores) return;
   end_sample(request.samples.front(), request);
@@ -273,9 +250,20 @@ void Engine::Impl::take_token(Sequence& sequence, const SampledToken& token, dou
   Sample& sample = request.samples[static_cast<size_t>(sequence.sample_index())];
   if (token.status != SampleStatus::kFine) {
     const int64_t number = sample.processor.num_tokens() + 1;
-    return fail(sequence,
-                token.status == SampleStatus::kNonFinite ? non_finite("generated", number) : nothing_allowed(number),
-                now_s);
+    return fail(
+        sequence,
+        token.status == SampleStatus::kNonFinite ? non_finite_logits("generated", number) : nothing_allowed(number),
+        now_s);
+  }
+  if (sample.processor.wants_logprobs()) {
+    const auto num_reported = static_cast<int64_t>(token.top.size()) + 1;
+    sample.logprob_bytes += logprob_bytes(num_reported);
+    if (sample.logprob_bytes > request.sample_logprob_bytes) {
+      return fail(sequence,
+                  too_many_logprobs(sample.processor.num_tokens() + 1, num_reported, request.sample_logprob_bytes),
+                  now_s);
+    }
+    hold(request, logprob_bytes(num_reported));
   }
   ++stats.num_generation_tokens;
   note_emission(request.timing, now_s, distributions.itl_s);
@@ -311,6 +299,7 @@ void Engine::Impl::fail(Sequence& sequence, RequestError error, double now_s) {
 // A prompt that is only scored has one output without tokens.
 void Engine::Impl::complete(int64_t handle, double now_s) {
   std::unique_ptr<Active>& request = active[static_cast<size_t>(handle)];
+  stats.logprob_bytes_now -= request->logprob_bytes;
   RequestOutput output;
   const auto failed = std::find_if(request->samples.begin(), request->samples.end(),
                                    [](const Sample& sample) { return sample.error.has_value(); });

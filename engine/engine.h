@@ -22,6 +22,11 @@ struct EngineOptions {
   SchedulerOptions scheduler;
   std::vector<int32_t> eos_token_ids;  ///< end a sequence unless ignore_eos
   bool detokenize = true;              ///< false: outputs carry token ids only and stop strings are refused
+  /// Host memory of the logprobs of one row, prompt and samples; a row that reports more becomes an error. Each sample
+  /// has an equal part of what the prompt leaves, so that the error does not depend on which is computed first.
+  int64_t max_row_logprob_bytes = int64_t{256} << 20;
+  /// Of all unfinished rows: beyond it none is admitted as long as others run. These go on.
+  int64_t max_logprob_bytes = int64_t{1} << 30;
   const Clock* clock = nullptr;        ///< outlives the engine; null: the steady clock
   /// Gets every collected step, in order, on the engine's thread. May be empty.
   std::function<void(const StepRecord&)> on_step = {};
@@ -42,6 +47,7 @@ struct EngineStats {
   int64_t sum_running = 0;
   double sum_kv_waste = 0;           ///< allocated minus used slots over allocated
   int64_t sum_kv_shared_blocks = 0;  ///< blocks saved by sharing
+  int64_t logprob_bytes_now = 0, logprob_bytes_peak = 0;  ///< host memory of unfinished rows' logprobs
   double step_seconds = 0;           ///< in step() while it had something to do
   StepTimes times;
   double plan_seconds = 0;  ///< on the order of waiting sequences; in submit() and in steps

@@ -18,4 +18,9 @@ struct TokenLogprob {
 /// stand among them again.
 using PositionLogprobs = std::vector<TokenLogprob>;
 
+/// Host memory of a position that reports num_entries tokens, list and allocation included.
+constexpr int64_t logprob_bytes(int64_t num_entries) {
+  return 40 + num_entries * static_cast<int64_t>(sizeof(TokenLogprob));
+}
+
 }  // namespace tokenmill

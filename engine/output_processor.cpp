@@ -28,7 +28,7 @@ OutputProcessor::OutputProcessor(std::shared_ptr<const SamplingParams> sampling,
 bool OutputProcessor::append(const SampledToken& token) {
   TM_ASSERT(!ended_ && token.status == SampleStatus::kFine);
   output_.token_ids.push_back(token.token_id);
-  if (sampling_->logprobs) output_.logprobs.push_back(position_logprobs(token));
+  if (wants_logprobs()) output_.logprobs.push_back(position_logprobs(token));
   output_.cumulative_logprob += static_cast<double>(token.logprob);
   const bool repeats = repetition_.append(output_.token_ids) && num_tokens() >= sampling_->min_tokens;
   const bool is_end = num_tokens() >= sampling_->min_tokens && ends_sequence(token.token_id);

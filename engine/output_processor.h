@@ -48,6 +48,7 @@ class OutputProcessor {
 
   /// Takes the next token (its status is kFine). Returns true when the sequence ends with it; no token may follow.
   bool append(const SampledToken& token);
+  bool wants_logprobs() const { return sampling_->logprobs.has_value(); }
   int64_t num_tokens() const { return static_cast<int64_t>(output_.token_ids.size()); }
   /// The result; once, after append() returned true.
   SequenceOutput take();

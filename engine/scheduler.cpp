@@ -72,7 +72,7 @@ std::optional<FieldError> Scheduler::refusal(int64_t num_prompt_tokens, int64_t 
   return std::nullopt;
 }
 
-bool Scheduler::schedule(StepPlan& plan) {
+bool Scheduler::schedule(StepPlan& plan, bool admit) {
   TM_ASSERT(num_steps_in_flight() < limits_.max_steps_in_flight, "{} steps in flight", num_steps_in_flight());
   discard_finished();
   release_forks();
@@ -82,7 +82,7 @@ bool Scheduler::schedule(StepPlan& plan) {
   const int64_t prompt_share = budget.prompt_tokens;
   schedule_running(plan, budget, /*decodes=*/true);
   schedule_running(plan, budget, /*decodes=*/false);
-  if (stats_.num_preemptions == num_preemptions) admit_waiting(plan, budget);
+  if (stats_.num_preemptions == num_preemptions && (admit || num_running_ == 0)) admit_waiting(plan, budget);
   plan.scheduled.resize(num_scheduled_);
   if (plan.scheduled.empty()) {
     TM_ASSERT(num_steps_in_flight() > 0 || num_running_ > 0 || num_waiting_ == 0,

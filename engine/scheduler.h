@@ -67,8 +67,8 @@ class Scheduler {
 
   /// Fills plan (reused between calls; its memory is kept) with the next step. Returns false when nothing can be
   /// computed before a result comes back, or at all. Call only while num_steps_in_flight() <
-  /// limits.max_steps_in_flight.
-  bool schedule(StepPlan& plan);
+  /// limits.max_steps_in_flight. admit false: nothing enters as long as something runs.
+  bool schedule(StepPlan& plan, bool admit = true);
   /// Sequences that entered a slot with the last plan; valid until the next schedule().
   std::span<Sequence* const> admitted() const { return admitted_; }
 

@@ -121,6 +121,7 @@ Job make_job(uint64_t seed) {
   job.options.scheduler.enable_prefix_caching = !random.one_in(4);
   job.options.scheduler.waiting_order = random.one_in(2) ? WaitingOrder::kPrefix : WaitingOrder::kArrival;
   job.options.scheduler.long_prefill_token_threshold = random.one_in(4) ? random.between(1, 8) : 0;
+  if (random.one_in(4)) job.options.max_logprob_bytes = random.between(0, 1000);
   job.options.scheduler.min_pipeline_tokens = random.between(1, 16);
   job.options.scheduler.max_num_partial_prefills = random.between(0, 3);
   if (random.one_in(2)) job.options.scheduler.first_length_guess = random.between(0, 10);
