@@ -96,11 +96,11 @@ std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ra
   agree_on_facts(
       parallel::agree_on(world, [&] { return job_facts(options, replica->choice, replica->ops->numerics()); }), world);
   const ModelConfig& config = replica->choice.checkpoint->config();
-  const std::vector<Range> stages = stages_of(options, config, measured_costs(options, *replica, world));
+  replica->stages = stages_of(options, config, measured_costs(options, *replica, world));
   parallel::agree_on(world, [&] {
     const Lap lap(*replica, "plan");
-    replica->plan =
-        plan_rank(options, ranks.share, replica->choice, *replica->ops, shard_at(options, ranks.groups.place, stages));
+    replica->plan = plan_rank(options, ranks.share, replica->choice, *replica->ops,
+                              shard_at(options, ranks.groups.place, replica->stages));
   });
   if (world.rank() == 0) {
     warn_of_unused_tensors(*replica->plan.builder, config);
@@ -132,6 +132,7 @@ void load_replica(Replica& replica, const Ranks& ranks, const parallel::Comm& wo
         ReplicaGroups{.tp = replica.tp.communicator.get(), .pp = replica.pp.communicator.get()});
     if (replica.plans && ranks.leads())
       replica.leader = std::make_unique<LeaderRunner>(*replica.runner, *replica.plans, replica.results.get());
+    replica.op_times_at_start = replica.ops->op_times();
   });
 }
 

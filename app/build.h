@@ -19,6 +19,7 @@ namespace tokenmill::app {
 struct Replica {
   std::unique_ptr<Ops> ops;
   ModelChoice choice;
+  std::vector<Range> stages;  ///< layers of each pipeline stage
   RankPlan plan;
   Buffer weights;
   // What connects it with the other ranks of its replica; empty where there are none.
@@ -31,6 +32,7 @@ struct Replica {
   std::unique_ptr<LeaderRunner> leader;  ///< on the leader
   /// ("open", "measure", "plan", "load", "connect", "allocate") and the seconds each took.
   std::vector<std::pair<std::string, double>> startup_seconds;
+  OpTimes op_times_at_start;  ///< of the device, before the first step
 
   /// Leader: what the engine runs its steps on.
   Runner& steps() { return leader ? static_cast<Runner&>(*leader) : *runner; }

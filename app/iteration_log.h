@@ -10,8 +10,9 @@ namespace tokenmill::app {
 
 /// One step's line: {"step", "time_s" (of its launch, from origin_s on), "step_s", "tokens", "prompt_tokens",
 /// "sequences", "logits_rows", "kv_blocks", "host_wait_s", "gemm_s", "attention_s", "other_s", "communication_s"}.
-/// host_wait_s lies before the step; the four behind it are parts of step_s: products, attention, what is left, and
-/// waiting for other ranks that nothing else hides (0 in a replica of one rank).
+/// host_wait_s lies before the step; the four behind it are parts of step_s on the leader: products, attention, what is
+/// left (with pipeline stages also the time in which another step had its turn), and transfers between ranks with the
+/// waits for them that nothing else hides (0 in a replica of one rank).
 std::string iteration_line(const StepRecord& step, double origin_s);
 
 /// --iteration-log as the replica writes it: with several replicas a file each, "PATH.REPLICA".

@@ -30,6 +30,7 @@ Ranks join_ranks(const RunOptions& options, const parallel::Comm& world) {
   if (world.rank() != 0)
     log::configure(std::max(chosen_log_level(options), log::Level::kWarning), parallel::world_place() + ": ");
   Ranks ranks;
+  ranks.world_rank = world.rank();
   ranks.topology = parallel::gather_topology(world);
   const parallel::RankPlace& place = ranks.topology.ranks[static_cast<size_t>(world.rank())];
   ranks.share.num_threads = place.num_threads;

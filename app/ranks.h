@@ -14,6 +14,7 @@ struct Ranks {
   parallel::Topology topology;
   parallel::Groups groups;
   RankShare share;
+  int world_rank = 0;
   /// Computes rows; the other ranks of its replica follow it.
   bool leads() const { return groups.replica.rank() == 0; }
 };

@@ -59,28 +59,39 @@ ReportSection configuration_section(const RunOptions& o, const ModelChoice& choi
 
 std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOptions& options, const Ranks& ranks,
                                                                    const Replica& replica,
-                                                                   const std::string& mpi_version) {
-  const ModelConfig& config = replica.choice.checkpoint->config();
-  const MemoryPlan& memory = replica.plan.memory;
+                                                                   const std::string& mpi_version,
+                                                                   const std::vector<RankFigures>& all,
+                                                                   const StepTotals& steps) {
+  MemoryPlan memory;  // of the first replica
+  for (const RankFigures& rank : all) {
+    if (rank.place.dp_rank != 0) continue;
+    memory.weight_bytes += rank.weight_bytes;
+    memory.activation_bytes += rank.activation_bytes;
+    memory.kv_bytes += rank.kv_bytes;
+  }
   ReportSection startup;
   for (const auto& [name, seconds] : replica.startup_seconds) startup.emplace_back(name, seconds);
-  return {{"versions", {{"tokenmill", std::string(kVersion)}, {"mpi", mpi_version}}},
-          {"configuration", configuration_section(options, replica.choice)},
-          {"sampling", sampling_section(options.sampling)},
-          {"model",
-           {{"architecture", config.architecture},
-            {"num_parameters", replica.plan.builder->num_parameters()},
-            {"weight_bytes", memory.weight_bytes},
-            {"activation_bytes", memory.activation_bytes},
-            {"kv_bytes", memory.kv_bytes},
-            {"kv_tokens", memory.kv_tokens}}},
-          {"machine",
-           {{"ranks", static_cast<int64_t>(ranks.topology.ranks.size())},
-            {"nodes", int64_t{ranks.topology.num_nodes}},
-            {"data_parallel_size", int64_t{ranks.groups.grid.dp}},
-            {"device", replica.ops->describe()},
-            {"numerics", replica.ops->numerics()}}},
-          {"startup_seconds", startup}};
+  std::vector<std::pair<std::string, ReportSection>> out = {
+      {"versions", {{"tokenmill", std::string(kVersion)}, {"mpi", mpi_version}}},
+      {"configuration", configuration_section(options, replica.choice)},
+      {"sampling", sampling_section(options.sampling)},
+      {"model",
+       {{"architecture", replica.choice.checkpoint->config().architecture},
+        {"num_parameters", replica.plan.builder->num_parameters()},
+        {"weight_bytes", memory.weight_bytes},
+        {"activation_bytes", memory.activation_bytes},
+        {"kv_bytes", memory.kv_bytes},
+        {"kv_tokens", replica.plan.memory.kv_tokens}}},
+      {"machine",
+       {{"ranks", static_cast<int64_t>(ranks.topology.ranks.size())},
+        {"nodes", int64_t{ranks.topology.num_nodes}},
+        {"device", replica.ops->describe()},
+        {"numerics", replica.ops->numerics()}}},
+      {"layout", layout_section(options, ranks, all)}};
+  ReportSection communication = communication_section(ranks, all, steps);
+  if (!communication.empty()) out.emplace_back("communication", std::move(communication));
+  out.emplace_back("startup_seconds", std::move(startup));
+  return out;
 }
 
 }  // namespace tokenmill::app

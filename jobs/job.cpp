@@ -1,7 +1,5 @@
 #include "jobs/job.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -37,12 +35,6 @@ JobOptions with_leaders(JobOptions options, int num_ranks) {
   options.leaders.resize(static_cast<size_t>(num_ranks));
   std::iota(options.leaders.begin(), options.leaders.end(), 0);
   return options;
-}
-
-int64_t peak_resident_bytes() {
-  rusage usage{};
-  getrusage(RUSAGE_SELF, &usage);
-  return int64_t{usage.ru_maxrss} * 1024;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "jobs/report.h"
 
+#include <sys/resource.h>
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -16,6 +17,8 @@ double per_second(int64_t count, double seconds) {
   return seconds > 0 ? rounded(static_cast<double>(count) / seconds) : 0;
 }
 
+void emit(YAML::Emitter& out, const ReportSection& section);
+
 struct EmitValue {
   YAML::Emitter& out;
   void operator()(bool value) const { out << value; }
@@ -25,6 +28,15 @@ struct EmitValue {
   void operator()(const std::vector<std::string>& values) const {
     out << YAML::BeginSeq;
     for (const std::string& value : values) (*this)(value);
+    out << YAML::EndSeq;
+  }
+  void operator()(const ReportSection& section) const {
+    out << YAML::Flow;
+    emit(out, section);
+  }
+  void operator()(const std::vector<ReportSection>& sections) const {
+    out << YAML::BeginSeq;
+    for (const ReportSection& section : sections) (*this)(section);
     out << YAML::EndSeq;
   }
 };
@@ -112,6 +124,12 @@ ReportSection replica_section(const ReplicaReport& replica) {
 }
 
 }  // namespace
+
+int64_t peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return int64_t{usage.ru_maxrss} * 1024;
+}
 
 double rounded(double value) {
   if (!std::isfinite(value) || value == 0) return 0;

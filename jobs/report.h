@@ -11,11 +11,15 @@
 
 namespace tokenmill::jobs {
 
-/// A value app knows and the report shows; strings are written in double quotes, so that "1.10" and "true" stay
-/// strings.
-using ReportValue = std::variant<bool, int64_t, double, std::string, std::vector<std::string>>;
+struct ReportValue;
 /// Names and values in the order they are to appear.
 using ReportSection = std::vector<std::pair<std::string, ReportValue>>;
+/// A value app knows and the report shows; strings are written in double quotes, so that "1.10" and "true" stay
+/// strings. A section inside a section stands on one line.
+struct ReportValue : std::variant<bool, int64_t, double, std::string, std::vector<std::string>, ReportSection,
+                                  std::vector<ReportSection>> {
+  using variant::variant;
+};
 
 /// What one replica did.
 struct ReplicaReport {
@@ -45,6 +49,9 @@ struct JobOutcome {
   /// Of all replicas together.
   JobMetrics metrics() const;
 };
+
+/// Of this process so far.
+int64_t peak_resident_bytes();
 
 /// Six significant digits: enough to be useful, few enough to be read. NaN and infinity become 0.
 double rounded(double value);

@@ -7,6 +7,7 @@
 #include "app/commands/commands.h"
 #include "app/exit_codes.h"
 #include "app/iteration_log.h"
+#include "app/rank_figures.h"
 #include "app/ranks.h"
 #include "app/version.h"
 #include "engine/engine.h"
@@ -58,8 +59,25 @@ Distributions gathered(const Distributions& mine, const parallel::Comm& leaders)
   return all;
 }
 
+JsonValue to_json(const jobs::ReportValue& value) {
+  if (const auto* flag = std::get_if<bool>(&value)) return JsonValue::boolean(*flag);
+  if (const auto* whole = std::get_if<int64_t>(&value)) return JsonValue::number(*whole);
+  if (const auto* number = std::get_if<double>(&value)) return figure(*number);
+  if (const auto* text = std::get_if<std::string>(&value)) return JsonValue::string(*text);
+  std::vector<JsonValue> items;
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&value))
+    for (const std::string& text : *texts) items.push_back(JsonValue::string(text));
+  if (const auto* sections = std::get_if<std::vector<jobs::ReportSection>>(&value))
+    for (const jobs::ReportSection& section : *sections) items.push_back(to_json(jobs::ReportValue(section)));
+  if (!std::holds_alternative<jobs::ReportSection>(value)) return JsonValue::array(std::move(items));
+  std::vector<JsonValue::Member> members;
+  for (const auto& [name, member] : std::get<jobs::ReportSection>(value)) members.emplace_back(name, to_json(member));
+  return JsonValue::object(std::move(members));
+}
+
+/// all: by world rank.
 JsonValue report(const RunOptions& options, const Ranks& ranks, const Replica& replica,
-                 std::vector<JsonValue::Member> figures) {
+                 const std::vector<RankFigures>& all, const StepTotals& steps, std::vector<JsonValue::Member> figures) {
   const auto count = [](int64_t value) { return JsonValue::number(value); };
   std::vector<JsonValue::Member> startup;
   for (const auto& [name, seconds] : replica.startup_seconds) startup.emplace_back(name, figure(seconds));
@@ -77,6 +95,9 @@ JsonValue report(const RunOptions& options, const Ranks& ranks, const Replica& r
                                       {"max_model_len", count(replica.choice.max_model_len)},
                                       {"max_num_seqs", count(options.max_num_seqs)},
                                       {"max_num_batched_tokens", count(options.max_num_batched_tokens)}}));
+  out.emplace_back("layout", to_json(layout_section(options, ranks, all)));
+  if (const auto section = communication_section(ranks, all, steps); !section.empty())
+    out.emplace_back("communication", to_json(section));
   out.emplace_back("machine", JsonValue::object({{"device", JsonValue::string(replica.ops->describe())},
                                                  {"numerics", JsonValue::string(replica.ops->numerics())}}));
   return JsonValue::object(std::move(out));
@@ -99,6 +120,7 @@ void print_figures(const RunOptions& options, const JsonValue& f) {
 struct Figures {
   std::vector<Measured> by_replica;
   Distributions distributions;
+  StepTotals steps;  ///< with the warm-up
 };
 
 /// Collective over the leaders: the warm-up, then the measured load. Throws AgreedError when a request is refused; any
@@ -129,7 +151,13 @@ Figures lead(const RunOptions& options, Replica& replica, const parallel::Comm& 
   Measured mine = measured_between(before, engine.stats());
   mine.seconds = end_s - start_s;
   mine.tail_s = end_s - last_made_s;
-  return {parallel::gather_values(leaders, mine), gathered(engine.distributions(), leaders)};
+  Figures figures = {parallel::gather_values(leaders, mine), gathered(engine.distributions(), leaders), {}};
+  const EngineStats& stats = engine.stats();
+  for (const StepTotals& theirs : parallel::gather_values(leaders, StepTotals{stats.times.device_s, stats.num_steps})) {
+    figures.steps.device_s += theirs.device_s;
+    figures.steps.num_steps += theirs.num_steps;
+  }
+  return figures;
 }
 
 }  // namespace
@@ -167,9 +195,10 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   parallel::agree_on(world, [&] {
     if (iterations) iterations->close();
   });
+  const std::vector<RankFigures> all = parallel::gather_values(world, rank_figures(options, *replica, ranks));
   parallel::run_on_root(world, [&] {
     const JsonValue f =
-        report(options, ranks, *replica,
+        report(options, ranks, *replica, all, figures.steps,
                bench_figures(options.bench.num_prompts, world.size(), figures.by_replica, figures.distributions));
     print_figures(options, f);
     output->write(f);

@@ -9,6 +9,8 @@
 #include "app/figure_files.h"
 #include "app/generator.h"
 #include "app/progress_view.h"
+#include "app/rank_figures.h"
+#include "app/rank_map.h"
 #include "app/ranks.h"
 #include "app/report_files.h"
 #include "app/report_sections.h"
@@ -23,14 +25,20 @@
 namespace tokenmill::app {
 namespace {
 
+/// all: by world rank.
 void print_banner(const RunOptions& options, const Ranks& ranks, const Replica& replica, const TextSide& text,
-                  const std::string& mpi) {
+                  const std::vector<RankFigures>& all, const std::string& mpi) {
+  constexpr size_t kMostNodes = 16;  // of the printed map
   const ModelChoice& choice = replica.choice;
   log::info("tokenmill {} | {} | {}", kVersion, mpi, describe(ranks));
   log::info("model {} | {}, {:.1f} M parameters, {}, up to {} tokens a row", options.model,
             choice.checkpoint->config().architecture, static_cast<double>(replica.plan.builder->num_parameters()) / 1e6,
             to_string(choice.dtype), format_count(choice.max_model_len));
+  if (ranks.topology.ranks.size() > 1)
+    for (const std::string& line : describe_map(ranks.topology, ranks.groups.grid, replica.stages, kMostNodes))
+      log::info("{}", line);
   log::info("device {} per rank | {}", replica.ops->describe(), replica.plan.memory.describe());
+  for (const std::string& line : describe_memory(all)) log::info("{}", line);
   if (!choice.dtype_note.empty()) log::warning("{}", choice.dtype_note);
   if (!text.template_note.empty()) log::warning("rows with messages will be error rows: {}", text.template_note);
 }
@@ -134,7 +142,8 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const std::unique_ptr<TextSide> text =
       parallel::agree_on(world, [&] { return ranks.leads() ? load_text_side(options, replica->choice) : nullptr; });
   load_replica(*replica, ranks, world);
-  if (world.rank() == 0) print_banner(options, ranks, *replica, *text, session.library_version());
+  const std::vector<RankFigures> at_start = parallel::gather_values(world, rank_figures(options, *replica, ranks));
+  if (world.rank() == 0) print_banner(options, ranks, *replica, *text, at_start, session.library_version());
 
   FigureFiles figures(options, replica->choice.max_model_len, ranks, world);
   ProgressView view;
@@ -166,7 +175,11 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   parallel::run_on_root(world, [&] {
     if (options.row_metrics) RowMetrics::merge(options.output, ranks.groups.grid.dp);
   });
-  job.write_report(report_sections(options, ranks, *replica, session.library_version()), outcome);
+  const std::vector<RankFigures> all = parallel::gather_values(world, rank_figures(options, *replica, ranks));
+  const jobs::GeneratorStats totals = outcome.totals();
+  job.write_report(report_sections(options, ranks, *replica, session.library_version(), all,
+                                   {.device_s = totals.device_s, .num_steps = totals.steps}),
+                   outcome);
   warn_of_overlong(codec ? &*codec : nullptr, world);
   if (world.rank() == 0) print_summary(options, outcome);
   return options.max_row_errors.allows(outcome.failed, outcome.rows) ? kExitDone : kExitRowErrors;

@@ -57,7 +57,10 @@ TEST_CASE("run.yaml keeps the order and the types of what it is given") {
                       {"really", true},
                       {"seed", std::numeric_limits<int64_t>::max()},
                       {"temperature", 0.7},
-                      {"stop", std::vector<std::string>{"a: b", "no", ""}}}}},
+                      {"stop", std::vector<std::string>{"a: b", "no", ""}},
+                      {"nested", ReportSection{{"calls", int64_t{3}}, {"bytes", ReportSection{{"sent", int64_t{4}}}}}},
+                      {"ranks", std::vector<ReportSection>{{{"rank", int64_t{0}}, {"host", std::string("a")}},
+                                                           {{"rank", int64_t{1}}, {"host", std::string("b")}}}}}}},
                    {"in: put.jsonl"}, outcome());
   const std::string text = io::read_file(dir / "run.yaml", 1 << 20);
   CHECK(text.find("tokenmill: \"1.10\"") != std::string::npos);
@@ -71,6 +74,9 @@ TEST_CASE("run.yaml keeps the order and the types of what it is given") {
   CHECK(root["configuration"]["seed"].as<int64_t>() == std::numeric_limits<int64_t>::max());
   CHECK(root["configuration"]["temperature"].as<double>() == 0.7);
   CHECK(root["configuration"]["stop"].as<std::vector<std::string>>() == std::vector<std::string>{"a: b", "no", ""});
+  CHECK(root["configuration"]["nested"]["bytes"]["sent"].as<int>() == 4);
+  CHECK(root["configuration"]["ranks"].size() == 2);
+  CHECK(text.find("- {rank: 1, host: \"b\"}") != std::string::npos);
   CHECK(root["inputs"][0].as<std::string>() == "in: put.jsonl");
   CHECK(root["rows"]["succeeded"].as<int>() == 8);
   CHECK(root["throughput"]["generation_tokens_per_second"].as<double>() == doctest::Approx(25));
