@@ -32,8 +32,8 @@ class Lap {
   double start_s_;
 };
 
-/// Collective over world: what a layer and the head cost in steps as most of a job's are, measured by rank 0 for all;
-/// of one stage nothing needs to be known.
+/// Collective over world: what a token costs in a layer, and in the head on average, in steps as most of a job's are;
+/// measured by rank 0 for all. Of one stage nothing needs to be known.
 LayerCosts measured_costs(const RunOptions& options, Replica& replica, const parallel::Comm& world) {
   if (options.pipeline_parallel_size == 1) return {};
   constexpr int64_t kMostTokens = 64;
@@ -43,8 +43,23 @@ LayerCosts measured_costs(const RunOptions& options, Replica& replica, const par
     const Lap lap(replica, "measure");
     costs = measure_layer_costs(*replica.ops, replica.choice.checkpoint->config(), model_grid(options),
                                 replica.choice.dtype, tokens);
+    costs.head *= options.sampled_share;
   });
   return parallel::gather_values(world, costs)[0];
+}
+
+/// Collective over tp: from how many tokens on a step is computed in two turns (Decoder::overlap_from). What a turn costs
+/// is the first rank's measurement, so that all decide alike.
+int64_t choose_overlap(const RankPlan& plan, Ops& ops, DType dtype, const parallel::GroupCosts& costs,
+                       const parallel::Comm& tp) {
+  constexpr int64_t kTokens = 256;
+  const ModelConfig& config = plan.model->config();
+  const auto layer_s = [&](int64_t tokens) {
+    return measure_layer_costs(ops, config, plan.shard.grid, dtype, tokens).layer;
+  };
+  const double extra_s = std::max(0.0, 2 * layer_s(kTokens / 2) - layer_s(kTokens));
+  return overlap_from(costs, config, plan.shard.grid, parallel::gather_values(tp, extra_s)[0],
+                      plan.limits.max_num_batched_tokens);
 }
 
 /// Collective over the ranks of a replica: per KV group, what all of them have room for.
@@ -64,7 +79,11 @@ std::vector<int64_t> common_blocks(const parallel::Comm& replica, std::vector<in
 void connect_ranks(Replica& replica, const Ranks& ranks) {
   const Lap lap(replica, "connect");
   const parallel::Groups& groups = ranks.groups;
-  if (groups.tp.size() > 1) replica.tp = parallel::connect(groups.tp, replica.ops->stream(), replica.progress);
+  if (groups.tp.size() > 1) {
+    replica.tp = parallel::connect(groups.tp, replica.ops->stream(), replica.progress);
+    replica.plan.model->overlap_from(
+        choose_overlap(replica.plan, *replica.ops, replica.choice.dtype, replica.tp.costs, groups.tp));
+  }
   if (groups.pp.size() > 1) replica.pp = parallel::connect(groups.pp, replica.ops->stream(), replica.progress);
   replica.link = std::make_unique<ReplicaLink>(groups.replica, replica.progress);
   replica.plans = std::make_unique<MpiPlanChannel>(*replica.link);

@@ -88,6 +88,8 @@ struct RunOptions {
   std::optional<int64_t> threads;  ///< per rank; empty: the rank's share of its affinity mask
   int64_t tensor_parallel_size = 1, pipeline_parallel_size = 1;
   std::optional<int64_t> data_parallel_size;  ///< empty: what the ranks leave
+  /// Share of a job's tokens whose logits are wanted, as far as it is known beforehand: what the head costs its stage.
+  double sampled_share = 0.5;
   int64_t tp_invariant = 0;  ///< largest tensor-parallel size that shall give the same bits; 0: no such promise
 
   /// For rows that do not say: fields as a row would write them, checked as far as possible without the model.

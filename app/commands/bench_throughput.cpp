@@ -166,6 +166,8 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   const parallel::Comm& world = session.world();
   if (!options.max_model_len) options.max_model_len = prompt_tokens_of(options.bench) + options.bench.output_len;
   parallel::agree_on(world, [&] { finish_options(options, "bench throughput", world.size()); });
+  const auto output_len = static_cast<double>(options.bench.output_len);
+  options.sampled_share = output_len / (static_cast<double>(prompt_tokens_of(options.bench)) + output_len);
   const Ranks ranks = join_ranks(options, world);
   std::optional<JsonOutput> output;
   std::optional<IterationLog> iterations;
