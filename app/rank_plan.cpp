@@ -21,10 +21,11 @@ RunnerLimits runner_limits(const RunOptions& options, const ModelChoice& choice,
   RunnerLimits limits;
   limits.kv_groups = model.kv_specs(choice.dtype, options.block_size);
   limits.max_num_seqs = options.max_num_seqs;
+  limits.vocab_size = model.config().vocab_size;
   limits.max_num_batched_tokens = options.max_num_batched_tokens;
+  limits.max_num_adjusted = choose_max_adjusted(options, choice.checkpoint->generation(), limits.vocab_size);
   limits.max_logits_rows = std::max(options.max_num_seqs, std::min(kRowsPerPass, options.max_num_batched_tokens));
   limits.max_model_len = choice.max_model_len;
-  limits.vocab_size = model.config().vocab_size;
   const int64_t most = options.max_logprobs < 0 ? limits.vocab_size : options.max_logprobs;
   limits.max_logprobs = std::min(most, limits.vocab_size);
   limits.max_scored_rows = std::min(options.max_num_batched_tokens,
@@ -56,6 +57,19 @@ MemoryRequest memory_request(const RunOptions& options, const RankShare& share, 
 }
 
 }  // namespace
+
+int64_t choose_max_adjusted(const RunOptions& options, const GenerationDefaults& model, int64_t vocab_size) {
+  constexpr int64_t kTableBytes = int64_t{256} << 20;
+  constexpr const char* kFields[] = {"presence_penalty", "frequency_penalty", "repetition_penalty",
+                                     "logit_bias",       "allowed_token_ids", "bad_words"};
+  const auto given = [&](const char* name) {
+    const io::JsonValue* value = options.sampling.find(name);
+    return value != nullptr && !value->is_null();
+  };
+  const bool all = std::any_of(std::begin(kFields), std::end(kFields), given) ||
+                   (options.use_generation_config && model.repetition_penalty);
+  return all ? options.max_num_seqs : std::clamp<int64_t>(kTableBytes / (8 * vocab_size), 1, options.max_num_seqs);
+}
 
 RankPlan plan_rank(const RunOptions& options, const RankShare& share, const ModelChoice& choice, Ops& ops,
                    const ModelShard& shard) {

@@ -29,6 +29,11 @@ struct RankPlan {
   std::vector<int64_t> kv_block_bytes;  ///< per KV group
 };
 
+/// How many sequences may have penalties or biases at once: all of them when the job's or the model's defaults give
+/// every row some, else as many as have their tables, 8 bytes an id of the vocabulary, in 256 MiB. The same on every
+/// rank.
+int64_t choose_max_adjusted(const RunOptions& options, const GenerationDefaults& model, int64_t vocab_size);
+
 /// Local arithmetic: needs no launcher and no other rank. choice outlives the plan. Throws Error as Decoder,
 /// plan_memory.
 RankPlan plan_rank(const RunOptions& options, const RankShare& share, const ModelChoice& choice, Ops& ops,

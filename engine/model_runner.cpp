@@ -17,6 +17,11 @@ int64_t hand_over_bytes(const RunnerLimits& limits, const Decoder& model, DType 
   return limits.max_steps_in_flight * carved_bytes(count * dtype_size(dtype));
 }
 
+/// Only the last stage looks at logits.
+int64_t num_adjusted_slots(const RunnerLimits& limits, const Decoder& model) {
+  return model.shard().is_last_stage() ? std::min(limits.max_num_seqs, limits.max_num_adjusted) : 0;
+}
+
 /// Puts ids at positions [position, position + ids.size()) of a sequence.
 void place_tokens(SlotState& slot, int64_t position, const std::vector<int32_t>& ids) {
   const auto end = static_cast<size_t>(position) + ids.size();
@@ -26,8 +31,7 @@ void place_tokens(SlotState& slot, int64_t position, const std::vector<int32_t>&
 
 }  // namespace
 
-ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits,
-                         const ReplicaGroups& groups)
+ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits, const ReplicaGroups& groups)
     : ops_(ops),
       model_(model),
       limits_(limits),
@@ -39,7 +43,7 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
       hand_over_storage_(ops.memory().allocate(hand_over_bytes(limits, model, dtype))),
       activations_(
           model.make_activations(dtype, limits.max_num_batched_tokens, limits.max_logits_rows, activation_storage_)),
-      tables_(ops, limits.max_num_seqs, limits.vocab_size),
+      tables_(ops, limits.max_num_seqs, num_adjusted_slots(limits, model), limits.vocab_size),
       slots_(limits.max_num_seqs) {
   TM_ASSERT(pp_.size() == limits.num_stages && pp_.size() == model.shard().grid.pp_size &&
                 pp_.rank() == model.shard().pp_rank,
@@ -57,8 +61,9 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
 int64_t ModelRunner::staging_bytes(const RunnerLimits& limits, const Decoder& model, DType dtype, DeviceKind device) {
   const int64_t both_sides =
       limits.max_steps_in_flight * (StepInput::device_bytes(limits) + StepOutput::device_bytes(limits));
-  const int64_t on_device = SlotTables::device_bytes(limits.max_num_seqs, limits.vocab_size) + both_sides +
-                            hand_over_bytes(limits, model, dtype);
+  const int64_t on_device =
+      SlotTables::device_bytes(limits.max_num_seqs, num_adjusted_slots(limits, model), limits.vocab_size) + both_sides +
+      hand_over_bytes(limits, model, dtype);
   if (device != DeviceKind::kCpu) return on_device;
   return on_device + SlotTables::host_bytes(limits.max_num_seqs) + both_sides;
 }

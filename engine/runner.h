@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "engine/logprobs.h"
@@ -43,6 +44,8 @@ struct RunnerLimits {
   std::vector<KvSpec> kv_groups;
   std::vector<int64_t> num_blocks;     ///< per group: the minimum over the replica's ranks
   int64_t max_num_seqs = 0;            ///< slots
+  /// Of the slots, those below it have room for penalties and biases: SlotSampling of the others has neither.
+  int64_t max_num_adjusted = std::numeric_limits<int64_t>::max();
   int64_t max_num_batched_tokens = 0;  ///< tokens of one step
   int64_t max_logits_rows = 0;         ///< logits rows of one step; >= max_num_seqs
   int64_t max_scored_rows = 0;         ///< scored prompt positions of one step; 0: prompts cannot be scored

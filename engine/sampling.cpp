@@ -41,6 +41,12 @@ SamplingParams normalized(SamplingParams params) {
   return params;
 }
 
+bool adjusts_logits(const SamplingParams& p) {
+  return p.presence_penalty != 0 || p.frequency_penalty != 0 || p.repetition_penalty != 1 || !p.logit_bias.empty() ||
+         !p.allowed_token_ids.empty() ||
+         std::any_of(p.bad_words.begin(), p.bad_words.end(), [](const auto& word) { return word.size() == 1; });
+}
+
 uint64_t sample_key(uint64_t random_key, int index) {
   return mix(mix(random_key) + kGolden * static_cast<uint64_t>(index));
 }

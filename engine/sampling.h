@@ -79,6 +79,9 @@ SamplingParams normalized(SamplingParams params);
 /// Takes the most likely token everywhere.
 inline bool is_greedy(const SamplingParams& params) { return params.temperature < 1e-5; }
 
+/// Penalties, biases or allowed ids change the logits of its samples: SlotSampling has penalties or a bias.
+bool adjusts_logits(const SamplingParams& params);
+
 /// Key of the random stream of sample `index` of a request. Two rounds of splitmix64's finalizer: for one index
 /// distinct random keys give distinct results, for one random key distinct indices do. Part of what a job's results
 /// depend on: never changed without changing the numerics' identity.

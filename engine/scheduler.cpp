@@ -20,9 +20,10 @@ Scheduler::Scheduler(const RunnerLimits& limits, const SchedulerOptions& options
       micro_batches_(limits, options),
       blocks_(limits.kv_groups, limits.num_blocks, options.enable_prefix_caching),
       admission_(limits, options),
-      waiting_({.order = options.waiting_order}) {
-  TM_ASSERT(limits.max_num_seqs > 0 && limits.max_num_batched_tokens > 0 && limits.max_logits_rows > 0 &&
-                limits.max_steps_in_flight > 0,
+      waiting_({.order = options.waiting_order}),
+      free_slots_(limits.max_num_seqs, limits.max_num_adjusted) {
+  TM_ASSERT(limits.max_num_seqs > 0 && limits.max_num_adjusted > 0 && limits.max_num_batched_tokens > 0 &&
+                limits.max_logits_rows > 0 && limits.max_steps_in_flight > 0,
             "{} slots, {} tokens, {} logits rows per step, {} steps in flight", limits.max_num_seqs,
             limits.max_num_batched_tokens, limits.max_logits_rows, limits.max_steps_in_flight);
   TM_ASSERT(limits.num_stages > 0 && (limits.num_stages == 1 || limits.max_steps_in_flight >= limits.num_stages),
@@ -33,7 +34,6 @@ Scheduler::Scheduler(const RunnerLimits& limits, const SchedulerOptions& options
             options.long_prefill_token_threshold, options.max_num_partial_prefills, options.min_pipeline_tokens);
   appended_.resize(limits.kv_groups.size());
   in_flight_.resize(static_cast<size_t>(limits.max_steps_in_flight));
-  for (int64_t slot = limits.max_num_seqs - 1; slot >= 0; --slot) free_slots_.push_back(static_cast<int32_t>(slot));
 }
 
 std::optional<FieldError> Scheduler::refusal(int64_t num_prompt_tokens, int64_t max_num_tokens) const {
@@ -303,7 +303,7 @@ void Scheduler::finish(Sequence& sequence, bool keep_cached) {
   if (!keep_cached) blocks_.forget(sequence.blocks_);
   if (sequence.status_ == SequenceStatus::kRunning) {
     --num_running_;
-    free_slots_.push_back(sequence.slot_);
+    free_slots_.give_back(sequence.slot_);
     finished_slots_.push_back(sequence.slot_);
     const bool generates = sequence.max_num_tokens_ > sequence.num_prompt_tokens_;
     if (generates) admission_.lengths().add(sequence.num_generated_tokens());

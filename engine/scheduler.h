@@ -13,6 +13,7 @@
 #include "engine/runner.h"
 #include "engine/scheduler_options.h"
 #include "engine/sequence.h"
+#include "engine/slot_pool.h"
 #include "engine/step_plan.h"
 #include "engine/waiting_queue.h"
 
@@ -153,7 +154,7 @@ class Scheduler {
   std::vector<std::unique_ptr<Sequence>> running_;   // by admission; finished ones until the next schedule()
   std::vector<std::unique_ptr<Sequence>> draining_;  // finished, still named by steps in flight
   std::vector<Sequence*> forking_;                   // running first samples whose request has more
-  std::vector<int32_t> free_slots_;                  // a stack
+  SlotPool free_slots_;
   // Not yet told to the runner: they go out with the next plan that is launched.
   std::vector<int32_t> finished_slots_, preempted_slots_;
   std::vector<ShrunkSlot> shrunk_slots_;

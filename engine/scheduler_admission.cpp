@@ -79,7 +79,7 @@ void Scheduler::release_forks() {
 void Scheduler::preempt(size_t index) {
   std::unique_ptr<Sequence> sequence = std::move(running_[index]);
   running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(index));
-  free_slots_.push_back(sequence->slot_);
+  free_slots_.give_back(sequence->slot_);
   preempted_slots_.push_back(sequence->slot_);
   blocks_.release(sequence->blocks_, sequence->last_step_);
   std::erase(forking_, sequence.get());
@@ -107,7 +107,7 @@ std::unique_ptr<Sequence> Scheduler::fork_behind(Sequence& entered) {
 }
 
 void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
-  if (num_waiting_ == 0 || free_slots_.empty() || budget.tokens == 0 || budget.prompt_tokens <= 0) return;
+  if (num_waiting_ == 0 || free_slots_.size() == 0 || budget.tokens == 0 || budget.prompt_tokens <= 0) return;
   admission_.begin(blocks_, running_);
   for (size_t i = 0; i < deferred_.size();) {
     const bool is_waiting = deferred_[i]->status_ == SequenceStatus::kWaiting;
@@ -145,7 +145,8 @@ void Scheduler::admit_waiting(StepPlan& plan, Budget& budget) {
 }
 
 Scheduler::Verdict Scheduler::admit(Sequence& sequence, StepPlan& plan, Budget& budget) {
-  if (free_slots_.empty() || budget.tokens == 0 || budget.prompt_tokens <= 0) return Verdict::kBlocked;
+  if (!free_slots_.has_one(sequence.is_adjusted()) || budget.tokens == 0 || budget.prompt_tokens <= 0)
+    return Verdict::kBlocked;
   // Where the copy of a last block has no room, the block is computed again.
   for (const bool may_copy : {true, false}) {
     const PrefixHit hit = find_hit(sequence, may_copy);
@@ -196,8 +197,7 @@ std::optional<int64_t> Scheduler::num_tokens_to_admit(const Sequence& sequence, 
 void Scheduler::enter(Sequence& sequence, const PrefixHit& hit, int64_t num_tokens, StepPlan& plan, Budget& budget) {
   blocks_.withdraw(sequence.blocks_);
   sequence.status_ = SequenceStatus::kRunning;
-  sequence.slot_ = free_slots_.back();
-  free_slots_.pop_back();
+  sequence.slot_ = free_slots_.take(sequence.is_adjusted());
   blocks_.take_hit(sequence.blocks_, hit, next_step_id_, plan.copies, plan.fresh_blocks);
   sequence.num_computed_tokens_ = hit.num_tokens;
   const bool looks_up = sequence.options_.sample_index == 0 && !sequence.skips_reading_prefix_cache();

@@ -10,7 +10,7 @@ Scheduler::Budget Scheduler::make_budget(int64_t num_decodes) const {
                 limits_.max_scored_rows};
   if (!micro_batches_.is_pipeline()) return budget;
   // Of those that wait, as many as there are slots for.
-  const auto num_slots = static_cast<int64_t>(free_slots_.size());
+  const auto num_slots = free_slots_.size();
   int64_t num_tokens = num_waiting_ > num_slots ? num_waiting_tokens_ / num_waiting_ * num_slots : num_waiting_tokens_;
   for (const std::unique_ptr<Sequence>& sequence : running_) {
     const int64_t wanted = sequence->num_schedulable_tokens();

@@ -67,6 +67,8 @@ class Sequence {
   bool skips_reading_prefix_cache() const {
     return options_.skip_reading_prefix_cache || (is_prompt_scored() && num_scores_planned_ < num_prompt_tokens_ - 1);
   }
+  /// It has penalties or biases, and so needs a slot with tables.
+  bool is_adjusted() const { return adjusts_logits(*sampling_.params); }
   /// What its slot must know; made anew each time.
   SlotSampling slot_sampling(int64_t vocab_size) const;
   int32_t slot() const { return slot_; }

@@ -29,11 +29,11 @@ void carve_id_tables(Carver& carver, int64_t slots, int64_t vocab_size, Sampling
 
 }  // namespace
 
-int64_t SlotTables::device_bytes(int64_t max_num_seqs, int64_t vocab_size) {
+int64_t SlotTables::device_bytes(int64_t max_num_seqs, int64_t num_adjusted, int64_t vocab_size) {
   Carver carver(nullptr, true);
   SamplingTables tables;
   carve_parameters(carver, max_num_seqs, tables);
-  carve_id_tables(carver, max_num_seqs, vocab_size, tables);
+  carve_id_tables(carver, num_adjusted, vocab_size, tables);
   return carver.num_bytes();
 }
 
@@ -44,16 +44,16 @@ int64_t SlotTables::host_bytes(int64_t max_num_seqs) {
   return carver.num_bytes();
 }
 
-SlotTables::SlotTables(Ops& ops, int64_t max_num_seqs, int64_t vocab_size) : ops_(ops) {
+SlotTables::SlotTables(Ops& ops, int64_t max_num_seqs, int64_t num_adjusted, int64_t vocab_size) : ops_(ops) {
   const int64_t parameter_bytes = host_bytes(max_num_seqs);
   host_ = ops.memory().allocate_host(parameter_bytes);
   device_ = ops.memory().allocate(parameter_bytes);
-  id_tables_ = ops.memory().allocate(device_bytes(max_num_seqs, vocab_size) - parameter_bytes);
+  id_tables_ = ops.memory().allocate(device_bytes(max_num_seqs, num_adjusted, vocab_size) - parameter_bytes);
   const bool is_host = ops.device().kind == DeviceKind::kCpu;
   Carver staging(host_.data(), true), parameters(device_.data(), is_host), id_tables(id_tables_.data(), is_host);
   carve_parameters(staging, max_num_seqs, staging_);
   carve_parameters(parameters, max_num_seqs, tables_);
-  carve_id_tables(id_tables, max_num_seqs, vocab_size, tables_);
+  carve_id_tables(id_tables, num_adjusted, vocab_size, tables_);
 }
 
 void SlotTables::set(int32_t slot, const SlotSampling& sampling) {
@@ -78,7 +78,7 @@ void SlotTables::set(int32_t slot, const SlotSampling& sampling) {
     ops_.stream().copy(static_cast<int32_t*>(tables_.listed_ids.data()) + slot * kMaxLogprobTokenIds, source,
                        static_cast<int64_t>(sampling.logprob_token_ids.size()) * 4);
   }
-  if (!sampling.has_bias()) return;
+  if (!sampling.has_bias() || tables_.bias.rows() == 0) return;
   bias_ids_.clear();
   bias_values_.clear();
   for (const TokenBias& entry : sampling.bias) {

@@ -8,13 +8,14 @@
 
 namespace tokenmill {
 
-/// The device tables of SamplingTables for max_num_seqs slots. The two tables per slot and id are taken as a whole, but
-/// a CPU's memory behind a row is first touched when a slot needs it.
+/// The device tables of SamplingTables for max_num_seqs slots, of which those below num_adjusted have rows in the two
+/// tables per id. These are taken as a whole, but a CPU's memory behind a row is first touched when a slot needs it.
 class SlotTables {
  public:
-  SlotTables(Ops& ops, int64_t max_num_seqs, int64_t vocab_size);
-  /// Device memory that such tables take: mostly 8 bytes per slot and id of the vocabulary.
-  static int64_t device_bytes(int64_t max_num_seqs, int64_t vocab_size);
+  /// num_adjusted 0: of a rank that chooses no tokens, whose slots may have penalties and biases all the same.
+  SlotTables(Ops& ops, int64_t max_num_seqs, int64_t num_adjusted, int64_t vocab_size);
+  /// Device memory that such tables take: mostly 8 bytes per adjusted slot and id of the vocabulary.
+  static int64_t device_bytes(int64_t max_num_seqs, int64_t num_adjusted, int64_t vocab_size);
   /// Host memory that the parameters are staged in.
   static int64_t host_bytes(int64_t max_num_seqs);
 

@@ -44,6 +44,7 @@ void make_limits(Random& random, Job& job) {
   }
   limits.max_num_seqs = random.between(1, 8);
   limits.max_num_batched_tokens = random.between(1, 64);
+  if (random.one_in(2)) limits.max_num_adjusted = random.between(1, limits.max_num_seqs);
   limits.max_logits_rows = random.one_in(4) ? random.between(1, limits.max_num_seqs) : limits.max_num_seqs;
   limits.max_scored_rows = random.between(1, limits.max_num_batched_tokens);
   limits.max_logprobs = 3;
@@ -87,6 +88,7 @@ Request make_request(Random& random, const Job& job, int64_t request_id) {
   if (random.one_in(3)) request.sampling.n = random.between(2, 5);
   if (random.one_in(60)) request.prompt_token_ids.push_back(static_cast<int32_t>(job.limits.vocab_size));
   request.random_key = static_cast<uint64_t>(random.between(0, 3));
+  if (random.one_in(3)) request.sampling.frequency_penalty = 0.5;  // the fake model does not look at it
   if (!random.one_in(4)) request.sampling.max_tokens = random.between(1, 20);
   request.sampling.ignore_eos = random.one_in(4);
   request.sampling.include_stop_str_in_output = random.one_in(4);

@@ -154,6 +154,8 @@ void FakeRunner::apply(const StepPlan& plan) {
     slot.used = true;
     for (const int32_t id : fresh.token_ids) slot.tokens.push_back({id, 0});
     slot.sampling = fresh.sampling;
+    require(fresh.slot < limits_.max_num_adjusted || !(fresh.sampling.has_penalties() || fresh.sampling.has_bias()),
+            "slot {} of {} with tables is adjusted", fresh.slot, limits_.max_num_adjusted);
     slot.num_prompt_tokens = fresh.num_prompt_tokens;
     slot.blocks.resize(blocks_.size());
     hand_out(slot, fresh.slot, fresh.block_ids, plan, /*may_share=*/true);

@@ -22,7 +22,7 @@ ModelHarness::ModelHarness(Ops& ops, const std::string& path, DType dtype, int64
   kv_ = std::make_unique<KvCache>(ops, limits_.kv_groups, limits_.num_blocks);
   decoder_->bind(ops, kv_->pools(), alone_);
   input_ = std::make_unique<StepInput>(ops, limits_);
-  tables_ = std::make_unique<SlotTables>(ops, 1, limits_.vocab_size);
+  tables_ = std::make_unique<SlotTables>(ops, 1, 1, limits_.vocab_size);
   output_ = std::make_unique<StepOutput>(ops, limits_);
   tables_->set(0, SlotSampling{});
   activation_storage_ = ops.memory().allocate(decoder_->activation_bytes(dtype, max_tokens, max_tokens));
