@@ -22,6 +22,7 @@ struct CommandSpec {
 
 const std::vector<CommandSpec> kCommands = {
     {kRun, "run", "turn files of prompts into a file of answers"},
+    {kValidate, "validate", "check a job and show how it would be laid out, without a launcher"},
     {kInspect, "inspect", "print a model's configuration, tensors and sizes, or why it is refused"},
     {kTokenize, "tokenize", "JSON values on standard input (text, messages or rows) to token ids"},
     {kDiff, "diff", "compare two outputs row by row"},
@@ -30,7 +31,7 @@ const std::vector<CommandSpec> kBenches = {
     {kBenchThroughput, "throughput", "requests and tokens per second on random prompts"},
     {kBenchKernels, "kernels", "time of each operation as a share of this machine's measured limits"},
 };
-const std::vector<std::string> kFutureCommands = {"validate", "merge", "report", "plan", "top"};
+const std::vector<std::string> kFutureCommands = {"merge", "report", "plan", "top"};
 
 const std::map<std::string, std::string> kShortFlags = {
     {"-tp", "--tensor-parallel-size"}, {"-pp", "--pipeline-parallel-size"}, {"-dp", "--data-parallel-size"}};
@@ -96,7 +97,7 @@ struct Parser {
     cli.allow_extras();
     cli.get_formatter()->column_width(44);
     for (const OptionSpec& option : option_table()) {
-      if (!(option.commands & command)) continue;
+      if (!takes(option, command)) continue;
       const bool required = std::string_view(option.initial) == "required";
       const std::string help = fmt::format("{} ({}{})", option.help, required ? "" : "default: ", option.initial);
       auto* added = cli.add_option("--" + std::string(option.name), values[option.name], help);
@@ -108,7 +109,7 @@ struct Parser {
       }
       options[option.name] = added;
     }
-    if (command == kRun)
+    if (command == kRun || command == kValidate)
       cli.add_option("JOB.yaml", job_file, "job file: the same names as the flags; flags win")->type_name("");
     if (command == kDiff) {
       cli.add_option("A", first, "an output file (plain, .gz or .zst) or a job's output directory")->type_name("");

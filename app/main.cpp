@@ -37,6 +37,7 @@ int run_program(const std::vector<std::string>& arguments) {
   if (!line.text.empty()) return std::fputs(line.text.c_str(), stdout) < 0 ? kExitEnvironment : kExitDone;
   if (runs_on_ranks(arguments)) return run_on_ranks(line, std::move(options), usage);
   if (usage) throw Error(*usage);
+  if (line.command == kValidate) return validate_job(std::move(options), std::cout);
   if (line.command == kTokenize) return tokenize(std::move(options), std::cin, std::cout);
   if (line.command == kInspect) return inspect(std::move(options), std::cout);
   if (line.command == kDiff) return diff_outputs(options, std::cout);

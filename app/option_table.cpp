@@ -191,6 +191,11 @@ const std::vector<OptionSpec> kBeforeSampling = {
 void read_prefix_len(RunOptions& o, const Setting& s) { o.bench.prefix_len = read_integer(s, 0, kMaxTokens); }
 
 const std::vector<OptionSpec> kBehindSampling = {
+    {"ranks", "Cluster", S::kValue, "N", "ranks that the job shall have", "as few as the layout needs", kValidate,
+     [](RunOptions& o, const Setting& s) { o.validate.ranks = read_integer(s, 1, kMaxRanks); }},
+    {"ranks-per-node", "Cluster", S::kValue, "N", "ranks of each node, which is taken to be like this machine",
+     "all on one node", kValidate,
+     [](RunOptions& o, const Setting& s) { o.validate.ranks_per_node = read_integer(s, 1, kMaxRanks); }},
     {"input-len", "Load", S::kValue, "TOKENS", "prompt tokens of each request", "256", kBenchThroughput,
      [](RunOptions& o, const Setting& s) { o.bench.input_len = read_integer(s, 1, kMaxTokens); }},
     {"output-len", "Load", S::kValue, "TOKENS", "generated tokens of each request", "128", kBenchThroughput,
@@ -204,7 +209,8 @@ const std::vector<OptionSpec> kBehindSampling = {
     {"random-prefix-len", "Load", S::kValue, "TOKENS", "the same, by vLLM's other name", "0", kBenchThroughput,
      read_prefix_len},
     {"dataset-name", "Load", S::kValue, "NAME", "random, or prefix_repetition: prompts that share one of some prefixes",
-     "random", kBenchThroughput, [](RunOptions& o, const Setting& s) {
+     "random", kBenchThroughput,
+     [](RunOptions& o, const Setting& s) {
        o.bench.prefix_repetition = read_word(s, {"random", "prefix_repetition"}) == "prefix_repetition";
      }},
     {"prefix-repetition-prefix-len", "Load", S::kValue, "TOKENS", "prefix_repetition: tokens of each prefix", "256",
@@ -219,10 +225,10 @@ const std::vector<OptionSpec> kBehindSampling = {
     {"filter", "Load", S::kValue, "TEXT", "only operations whose name contains it", "all", kBenchKernels,
      [](RunOptions& o, const Setting& s) { o.bench.kernels = read_text(s); }},
 
-    {"logprob-tolerance", "Comparison", S::kValue, "DISTANCE", "logprobs up to this far apart count as equal", "0", kDiff,
-     [](RunOptions& o, const Setting& s) { o.diff.logprob_tolerance = read_number(s, 0, 1e9); }},
-    {"max-differences", "Comparison", S::kValue, "ROWS", "differing rows that are printed; all are counted", "20", kDiff,
-     [](RunOptions& o, const Setting& s) { o.diff.max_differences = read_integer(s, 0); }},
+    {"logprob-tolerance", "Comparison", S::kValue, "DISTANCE", "logprobs up to this far apart count as equal", "0",
+     kDiff, [](RunOptions& o, const Setting& s) { o.diff.logprob_tolerance = read_number(s, 0, 1e9); }},
+    {"max-differences", "Comparison", S::kValue, "ROWS", "differing rows that are printed; all are counted", "20",
+     kDiff, [](RunOptions& o, const Setting& s) { o.diff.max_differences = read_integer(s, 0); }},
 
     {"log-level", "Other", S::kValue, "LEVEL", "trace, debug, info, warning, error or off", "TOKENMILL_LOG_LEVEL, info",
      kAll,
@@ -283,10 +289,10 @@ void apply_setting(RunOptions& options, const Setting& setting, Command command)
   const OptionSpec* spec = find_option(setting.name);
   if (spec == nullptr && is_future_option(setting.name))
     throw Error(ErrorKind::kConfig, "{} is not available in this version", setting.where);
-  if (spec == nullptr || (spec->commands & command) == 0) {
+  if (spec == nullptr || !takes(*spec, command)) {
     std::vector<std::string> names;
     for (const OptionSpec& known : option_table())
-      if (known.commands & command) names.emplace_back(known.name);
+      if (takes(known, command)) names.emplace_back(known.name);
     const std::string near = spec == nullptr ? closest(setting.name, names) : "";
     throw Error(ErrorKind::kConfig, "{} is not an option of this command{}", setting.where,
                 near.empty() ? "; --help lists them" : fmt::format("; did you mean {}?", near));

@@ -16,6 +16,7 @@ enum Command : unsigned {
   kBenchThroughput = 8,
   kBenchKernels = 16,
   kDiff = 32,
+  kValidate = 64,  ///< takes all that kRun takes
 };
 
 /// How an option is written.
@@ -37,6 +38,11 @@ struct OptionSpec {
   unsigned commands;
   void (*apply)(RunOptions&, const Setting&);
 };
+
+/// Whether the command has the option.
+inline bool takes(const OptionSpec& option, Command command) {
+  return (option.commands & (command == kValidate ? kValidate | kRun : command)) != 0;
+}
 
 const std::vector<OptionSpec>& option_table();
 

@@ -78,7 +78,7 @@ parallel::Grid asked_grid(const RunOptions& options) {
 }
 
 void finish_options(RunOptions& options, const std::string& command, int world_size) {
-  const bool is_job = command == "run";
+  const bool is_job = command == "run" || command == "validate";
   const auto need = [&](bool given, const char* name) {
     if (!given) throw Error(ErrorKind::kConfig, "{} needs --{}", command, name);
   };

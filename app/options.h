@@ -35,6 +35,12 @@ struct BenchOptions {
   std::string kernels;      ///< `bench kernels`: only names that contain this; empty: all
 };
 
+/// `validate`: the cluster that a job is planned for.
+struct ValidateOptions {
+  std::optional<int64_t> ranks;           ///< empty: as few as the layout needs
+  std::optional<int64_t> ranks_per_node;  ///< empty: all on one node
+};
+
 /// `diff`: what is compared, and how.
 struct DiffOptions {
   std::string a, b;              ///< output files, or directories that hold output.jsonl
@@ -99,6 +105,7 @@ struct RunOptions {
   bool add_special_tokens = true;  ///< tokenize: start and end tokens around plain strings
   BenchOptions bench;
   DiffOptions diff;
+  ValidateOptions validate;
 
   std::optional<log::Level> log_level;  ///< --log-level, else TOKENMILL_LOG_LEVEL, else info
 };

@@ -36,6 +36,15 @@ std::string describe_node(const NodeMap& replicas, const std::vector<Range>& sta
 
 }  // namespace
 
+std::string describe_grid(const parallel::Topology& topology, const parallel::Grid& grid) {
+  const auto count = [](auto n, const char* word) { return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s"); };
+  std::string text = fmt::format("{} on {}, {}", count(topology.ranks.size(), "rank"),
+                                 count(topology.num_nodes, "node"), count(grid.dp, "replica"));
+  if (grid.pp > 1) text += fmt::format(" of {}", count(grid.pp, "stage"));
+  if (grid.tp > 1) text += fmt::format(" of {}", count(grid.tp, "rank"));
+  return text;
+}
+
 std::string describe_numbers(std::vector<int> numbers) {
   std::sort(numbers.begin(), numbers.end());
   std::string text;
@@ -66,8 +75,8 @@ std::vector<std::string> describe_map(const parallel::Topology& topology, const 
   }
   std::vector<std::string> lines;
   for (size_t node = 0; node < nodes.size() && node < max_lines; ++node)
-    lines.push_back(
-        fmt::format("node {} ({}): {}", node, hosts[node], describe_node(nodes[node], stages, grid.pp * grid.tp == 1)));
+    lines.push_back(fmt::format("node {}{}: {}", node, hosts[node].empty() ? "" : fmt::format(" ({})", hosts[node]),
+                                describe_node(nodes[node], stages, grid.pp * grid.tp == 1)));
   if (nodes.size() > max_lines)
     lines.push_back(
         fmt::format("and {} more node{}", nodes.size() - max_lines, nodes.size() - max_lines == 1 ? "" : "s"));

@@ -8,9 +8,12 @@
 
 namespace tokenmill::app {
 
+/// "8 ranks on 2 nodes, 2 replicas of 2 stages of 2 ranks".
+std::string describe_grid(const parallel::Topology& topology, const parallel::Grid& grid);
+
 /// Who does what, a line a node, at most max_lines and then how many nodes are left out:
 ///     node 0 (gpu-01): replica 0: layers 0-14 on ranks 0-1, layers 15-29 on ranks 2-3; replica 1: ...
-/// Replicas of one rank are counted together: "replicas 0-3 on ranks 0-3".
+/// A host without a name is left out. Replicas of one rank are counted together: "replicas 0-3 on ranks 0-3".
 std::vector<std::string> describe_map(const parallel::Topology& topology, const parallel::Grid& grid,
                                       const std::vector<Range>& stages, size_t max_lines);
 

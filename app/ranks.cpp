@@ -62,14 +62,4 @@ std::string common_cpu_isa(const RunOptions& options, const parallel::Comm& worl
   return to_string(mine[common - 1]);
 }
 
-std::string describe(const Ranks& ranks) {
-  const auto plural = [](auto n, const char* word) { return fmt::format("{} {}{}", n, word, n == 1 ? "" : "s"); };
-  const parallel::Grid& grid = ranks.groups.grid;
-  std::string text = fmt::format("{} on {}, {}", plural(ranks.topology.ranks.size(), "rank"),
-                                 plural(ranks.topology.num_nodes, "node"), plural(grid.dp, "replica"));
-  if (grid.pp > 1) text += fmt::format(" of {}", plural(grid.pp, "stage"));
-  if (grid.tp > 1) text += fmt::format(" of {}", plural(grid.tp, "rank"));
-  return text;
-}
-
 }  // namespace tokenmill::app

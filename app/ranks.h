@@ -27,7 +27,4 @@ Ranks join_ranks(const RunOptions& options, const parallel::Comm& world);
 /// rank computes them. A name the user gave is returned as it is (make_ops checks it).
 std::string common_cpu_isa(const RunOptions& options, const parallel::Comm& world);
 
-/// "8 ranks on 2 nodes, 2 replicas of 2 stages of 2 ranks".
-std::string describe(const Ranks& ranks);
-
 }  // namespace tokenmill::app

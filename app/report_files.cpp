@@ -19,12 +19,13 @@ struct ReportFile {
   bool replaced_whole;  // always renamed into place: a device of that name would be lost
 };
 
+bool is_job(const std::string& command) { return command == "run" || command == "validate"; }
+
 std::vector<ReportFile> report_files(const RunOptions& options, const std::string& command, int num_replicas) {
   std::vector<ReportFile> files;
-  const bool is_job = command == "run";
-  if (!is_job && !options.bench.output_json.empty())
+  if (!is_job(command) && !options.bench.output_json.empty())
     files.push_back({"--output-json", options.bench.output_json, false});  // JsonOutput writes devices in place
-  if (is_job && !options.metrics_file.empty()) files.push_back({"--metrics-file", options.metrics_file, true});
+  if (is_job(command) && !options.metrics_file.empty()) files.push_back({"--metrics-file", options.metrics_file, true});
   for (int replica = 0; replica < num_replicas && !options.iteration_log.empty(); ++replica)
     files.push_back({"--iteration-log", iteration_log_path(options.iteration_log, replica, num_replicas), false});
   return files;
@@ -71,7 +72,7 @@ void check_report_files(const RunOptions& options, const std::string& command, i
   for (size_t i = 0; i < files.size(); ++i) {
     const ReportFile& file = files[i];
     check_not_read(file, options);
-    if (command == "run" && jobs::OutputDir(options.output).is_result(file.path))
+    if (is_job(command) && jobs::OutputDir(options.output).is_result(file.path))
       throw Error(ErrorKind::kConfig, "{} {} is the name of a result of this run; name another file", file.flag,
                   file.path);
     for (size_t other = 0; other < i; ++other)

@@ -8,6 +8,7 @@
 #include "app/exit_codes.h"
 #include "app/iteration_log.h"
 #include "app/rank_figures.h"
+#include "app/rank_map.h"
 #include "app/ranks.h"
 #include "app/version.h"
 #include "engine/engine.h"
@@ -179,8 +180,8 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   options.cpu_isa = common_cpu_isa(options, world);
   const std::unique_ptr<Replica> replica = plan_replica(options, ranks, world);
   load_replica(*replica, ranks, world);
-  log::info("{} | {} | {} | {}", describe(ranks), replica->ops->describe(), to_string(replica->choice.dtype),
-            replica->plan.memory.describe());
+  log::info("{} | {} | {} | {}", describe_grid(ranks.topology, ranks.groups.grid), replica->ops->describe(),
+            to_string(replica->choice.dtype), replica->plan.memory.describe());
   Figures figures;
   std::optional<Error> refused;
   if (ranks.leads()) {

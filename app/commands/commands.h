@@ -13,6 +13,10 @@ int run_job(RunOptions options, parallel::MpiSession& session);
 /// Collective: random prompts through an engine per rank; prints the figures on rank 0.
 int bench_throughput(RunOptions options, parallel::MpiSession& session);
 
+/// Everything of a job up to its first step, without MPI: options, model, layout on the cluster of options.validate,
+/// memory, every row. Prints what would be done where and the first rows with errors. Writes nothing. Returns
+/// kExitRowErrors when more rows have errors than --max-row-errors allows, else kExitDone; throws what the job would.
+int validate_job(RunOptions options, std::ostream& out);
 /// One JSON value a line in, one JSON object a line out. Returns kExitRowErrors when
 /// a line failed (its output says why), else kExitDone.
 int tokenize(RunOptions options, std::istream& in, std::ostream& out);

@@ -30,7 +30,7 @@ void print_banner(const RunOptions& options, const Ranks& ranks, const Replica& 
                   const std::vector<RankFigures>& all, const std::string& mpi) {
   constexpr size_t kMostNodes = 16;  // of the printed map
   const ModelChoice& choice = replica.choice;
-  log::info("tokenmill {} | {} | {}", kVersion, mpi, describe(ranks));
+  log::info("tokenmill {} | {} | {}", kVersion, mpi, describe_grid(ranks.topology, ranks.groups.grid));
   log::info("model {} | {}, {:.1f} M parameters, {}, up to {} tokens a row", options.model,
             choice.checkpoint->config().architecture, static_cast<double>(replica.plan.builder->num_parameters()) / 1e6,
             to_string(choice.dtype), format_count(choice.max_model_len));
