@@ -53,6 +53,7 @@ MemoryRequest memory_request(const RunOptions& options, const RankShare& share, 
   r.max_num_seqs = options.max_num_seqs;
   r.max_model_len = choice.max_model_len;
   r.max_num_batched_tokens = options.max_num_batched_tokens;
+  r.max_steps_in_flight = limits.max_steps_in_flight;
   return r;
 }
 

@@ -25,8 +25,8 @@ std::string format_bytes(int64_t bytes) {
 
 std::string MemoryPlan::describe() const {
   return fmt::format("weights {}, activations {}, KV {} ({} blocks, {} tokens) of {}", format_bytes(weight_bytes),
-                     format_bytes(activation_bytes), format_bytes(kv_bytes), num_blocks.empty() ? 0 : num_blocks[0],
-                     kv_tokens, format_bytes(budget_bytes));
+                     format_bytes(activation_bytes), format_bytes(kv_bytes), fmt::join(num_blocks, " + "), kv_tokens,
+                     format_bytes(budget_bytes));
 }
 
 namespace {
@@ -47,7 +47,8 @@ struct SequenceNeed {
 SequenceNeed sequence_need(const MemoryRequest& r) {
   SequenceNeed need;
   for (size_t g = 0; g < r.kv_groups.size(); ++g) {
-    need.blocks.push_back(r.kv_groups[g].num_live_blocks_for(r.max_model_len, r.max_num_batched_tokens));
+    const int64_t chunk = r.max_num_batched_tokens * r.max_steps_in_flight;
+    need.blocks.push_back(r.kv_groups[g].num_live_blocks_for(r.max_model_len, chunk));
     need.bytes += need.blocks[g] * r.kv_block_bytes[g];
   }
   return need;

@@ -20,7 +20,8 @@ struct MemoryRequest {
   std::optional<int64_t> kv_cache_bytes;  ///< --kv-cache-memory-bytes
   std::optional<int64_t> num_blocks;      ///< --num-gpu-blocks-override, per group
   int64_t max_num_seqs = 0, max_model_len = 0;
-  int64_t max_num_batched_tokens = 0;  ///< the longest chunk: a sliding window's blocks are those of window and chunk
+  int64_t max_num_batched_tokens = 0;  ///< the longest chunk
+  int max_steps_in_flight = 1;         ///< a sliding window's blocks are those of the window and a chunk per such step
 };
 
 /// How it is divided. Pure arithmetic, the same on every rank for equal requests.
@@ -29,7 +30,7 @@ struct MemoryPlan {
   int64_t weight_bytes = 0, activation_bytes = 0, kv_bytes = 0;
   std::vector<int64_t> num_blocks;  ///< per group, in proportion to what a sequence of max_model_len needs of each
   int64_t kv_tokens = 0;            ///< tokens the blocks of the first group hold
-  std::string describe() const;     ///< one line for the banner
+  std::string describe() const;     ///< one line for the banner; of several groups "4096 + 12 blocks"
 };
 
 /// KV gets what weights and activations leave, but never more than max_num_seqs sequences of max_model_len can use.

@@ -46,5 +46,28 @@ TEST_CASE("the blocks that running sequences will still take are not given to an
   CHECK(admission.fits(blocks, sequence(97, 10), blocks.no_hit()));
 }
 
+TEST_CASE("a window needs its blocks and those of a chunk for every step in flight") {
+  RunnerLimits limits;
+  limits.kv_groups = {{.kind = KvSpec::Kind::kSlidingWindow, .window = 17, .block_size = 16}};
+  limits.max_num_batched_tokens = 32;
+  for (const auto& [steps_in_flight, num_blocks] : {std::pair(1, int64_t{4}), {3, int64_t{8}}}) {
+    limits.max_steps_in_flight =
+        steps_in_flight;  // one block of the window, 2 a chunk, one where a chunk begins inside
+    for (const int64_t there : {num_blocks - 1, num_blocks}) {
+      limits.num_blocks = {there};
+      BlockManager blocks(limits.kv_groups, limits.num_blocks, true);
+      Admission admission(limits, {.watermark = 0});
+      admission.begin(blocks, {});
+      CHECK(admission.fits(blocks, sequence(1000, 10), blocks.no_hit()) == (there == num_blocks));
+    }
+  }
+  // A short prompt is never more in flight than it is long.
+  limits.num_blocks = {4};
+  BlockManager blocks(limits.kv_groups, limits.num_blocks, true);
+  Admission admission(limits, {.watermark = 0});
+  admission.begin(blocks, {});
+  CHECK(admission.fits(blocks, sequence(30, 1000), blocks.no_hit()));
+}
+
 }  // namespace
 }  // namespace tokenmill

@@ -67,8 +67,12 @@ TEST_CASE("a sliding window gets the blocks of its window and a chunk, twice whe
   r.kv_block_bytes = {kMiB, kMiB};
   CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{366, 33});
   CHECK(plan_memory(r).kv_bytes == 399 * kMiB);
+  CHECK(plan_memory(r).describe() ==
+        "weights 100.00 MiB, activations 12.00 MiB, KV 399.00 MiB (366 + 33 blocks, 5856 tokens) of 512.00 MiB");
+  r.max_steps_in_flight = 3;  // a chunk of each may be in use: 4 + 12 + 1 blocks
+  CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{341, 58});
   r.kv_cache_bytes = 100 * kMiB;
-  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("needs 100 + 9 blocks"), Error);
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("needs 100 + 17 blocks"), Error);
 }
 
 TEST_CASE("what does not fit is refused with the numbers") {

@@ -49,6 +49,24 @@ class LongContext(Case):
             again = self.job(rows, "--max-model-len", 131072, "--max-num-seqs", 8, *flags, model=model)
             self.assertEqual(again.bytes, first.bytes)
 
+    def test_a_full_batch_leaves_a_sliding_windows_shared_prompts_cached(self):
+        """Running rows give blocks back as the window moves on; what others share stays there for them to hit."""
+        rows = []
+        for group in range(12):
+            shared = [4 + (37 * i * i + 101 * group) % 400 for i in range(160)]
+            rows += [{"id": f"{group}.{i}", "prompt_token_ids": shared + [4 + (group * 31 + i * 7 + j) % 400 for j in range(12)],
+                      "max_tokens": 40, "ignore_eos": True} for i in range(12)]
+        rows = rows[::5] + rows[1::5] + rows[2::5] + rows[3::5] + rows[4::5]
+        outputs = set()
+        for pool in [[], ["--num-gpu-blocks-override", 96]]:  # as planned, and little more than what runs needs
+            result = self.job(rows, "--max-num-seqs", 16, "--max-num-batched-tokens", 256, *pool,
+                              model=DATA / "models" / "tiny-mistral")
+            outputs.add(result.bytes)
+            self.assertEqual(result.figures("prefix_cache_hits")[0], 12 * 11 * 160)  # each shared prompt computed once
+            if not pool:
+                self.assertGreater(result.figures("mean_running")[0], 12)
+        self.assertEqual(len(outputs), 1)
+
     def test_a_sliding_window_needs_the_blocks_of_its_window_only(self):
         length = 1_000_000 if FULL else 100_000
         model = self.stretched("tiny-mistral", {"max_position_embeddings": 1 << 20})
