@@ -1,16 +1,24 @@
 """One model over many ranks: tensor-, pipeline- and data-parallel layouts give the tokens of one rank, and its bytes where
-that is promised. A pairwise cover of the layouts up to 8 ranks; TOKENMILL_TEST_FULL=1 runs all of them, up to 16."""
+that is promised; what they report; how they end. A pairwise cover of the layouts up to 8 ranks; TOKENMILL_TEST_FULL=1 runs
+all of them up to 32."""
 import itertools
+import json
 import os
+import pathlib
 import random
+import re
+import shutil
+import signal
+import subprocess
+import time
 import unittest
 
-from harness import DATA, Case, tokenmill
+from harness import DATA, MPIEXEC, TOKENMILL, Case, environment, tokenmill
 
 # name -> tensor-parallel sizes that its heads allow; 24 query heads over 8 and 3 key/value heads, 2 layers or more
 MODELS = {"tiny-spread8": (1, 2, 4, 8, 24), "tiny-spread3": (1, 3)}
 FULL = os.environ.get("TOKENMILL_TEST_FULL") == "1"
-MAX_RANKS = 16 if FULL else 8
+MAX_RANKS = 32 if FULL else 8
 WORDS = "the river runs past an old mill where seven people grind corn and tell stories about Paris 123 ...".split()
 
 
@@ -100,6 +108,114 @@ class Layouts(Case):
                     result = self.job(rows, "-tp", tp, "-pp", pp, "-dp", 2, "--threads", "1", "--max-model-len", "192",
                                       ranks=2 * tp * pp, model=DATA / "models" / "tiny-spread8")
                     self.assertEqual(len(result.rows), len(rows))
+
+
+class Reports(Case):
+    def test_layout_and_transfers_add_up(self):
+        config = json.loads((DATA / "models" / "tiny-spread8" / "config.json").read_text())
+        hidden, layers = config["hidden_size"], config["num_hidden_layers"]
+        tp, pp, dp = 2, 3, 2
+        steps = self.dir / "steps.jsonl"
+        result = self.job(some_rows(), "--dtype", "float", "--max-model-len", "192", "--threads", "1", "-tp", tp, "-pp", pp,
+                          "--num-gpu-blocks-override", 64, "--iteration-log", steps, ranks=tp * pp * dp,
+                          model=DATA / "models" / "tiny-spread8")
+        self.assertIn("12 ranks on 1 node, 2 replicas of 3 stages of 2 ranks", result.stderr)
+        text = (result.output / "run.yaml").read_text()
+        ranks = [dict(re.findall(r"(\w+): ([-0-9.e]+)", line)) for line in re.findall(r"- {rank: .*}", text)]
+        self.assertEqual(len(ranks), tp * pp * dp)
+        places = sorted((int(r["dp_rank"]), int(r["pp_rank"]), int(r["tp_rank"])) for r in ranks)
+        self.assertEqual(places, sorted(itertools.product(range(dp), range(pp), range(tp))))
+        layer_bytes = {int(rank["kv_bytes"]) / int(rank["num_layers"]) for rank in ranks}  # as many heads on each
+        self.assertEqual(len(layer_bytes), 1)
+        self.assertTrue(all(float(rank["compute_s"]) > 0 for rank in ranks))
+        for replica, share in itertools.product(range(dp), range(tp)):
+            stages = [int(r["num_layers"]) for r in ranks if (int(r["dp_rank"]), int(r["tp_rank"])) == (replica, share)]
+            self.assertEqual(sum(stages), layers)
+        tokens = num_steps = 0
+        for replica in range(dp):
+            for line in (self.dir / f"steps.jsonl.{replica}").read_text().splitlines():
+                step = json.loads(line)
+                tokens += step["tokens"]
+                num_steps += 1
+                self.assertGreater(step["communication_s"], 0)
+        transfers = {kind: {name: float(value) for name, value in re.findall(r"(\w+): ([-0-9.e]+)", members)}
+                     for kind, members in re.findall(r"(send|recv|all_gather): {(calls[^}]*)}", text)}
+        # Every rank of a stage hands its copy of the residual stream on.
+        self.assertEqual(transfers["send"]["sent_bytes"], tokens * hidden * 4 * (pp - 1) * tp)
+        self.assertEqual(transfers["recv"]["received_bytes"], transfers["send"]["sent_bytes"])
+        self.assertEqual(transfers["send"]["calls"], num_steps * (pp - 1) * tp)
+        self.assertGreater(transfers["all_gather"]["calls"], num_steps * layers * 2 * tp)
+        self.assertIn(f"step_plans: {{plans: {num_steps + dp}, ", text)  # each leader's last one says stop
+        (bubble,) = result.figures("pp_bubble_fraction")
+        self.assertTrue(0 < bubble < 1, bubble)
+
+
+class Ends(Case):
+    def start(self, *flags, ranks):
+        rows = self.write("in.jsonl", [{"id": i, "prompt": "The sun", "max_tokens": 150, "temperature": 0, "ignore_eos": True}
+                                       for i in range(4000)])
+        run = subprocess.Popen([MPIEXEC, "-n", str(ranks), TOKENMILL, "run", "--model", str(DATA / "models" / "tiny-spread8"),
+                                "--input", str(rows), "--output", str(self.dir / "o"), "--threads", "1", *map(str, flags)],
+                               stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment())
+        self.addCleanup(lambda: run.poll() is None and run.kill())
+        ledgers = self.dir / "o" / "journal" / "ledger"
+        for _ in range(600):
+            if ledgers.is_dir() and sum(path.stat().st_size for path in ledgers.iterdir()) > 500:
+                break
+            self.assertIsNone(run.poll())
+            time.sleep(0.1)
+        return run
+
+    def pids(self, run):
+        """Of the ranks that mpirun has started: rank -> process."""
+        found = {}
+        for process in pathlib.Path("/proc").iterdir():
+            try:
+                if process.name.isdigit() and int((process / "stat").read_text().rpartition(")")[2].split()[1]) == run.pid:
+                    variables = (process / "environ").read_bytes().split(b"\0")
+                    found.update({int(v.partition(b"=")[2]): int(process.name) for v in variables
+                                  if v.startswith(b"OMPI_COMM_WORLD_RANK=")})
+            except OSError:
+                continue
+        return found
+
+    @staticmethod
+    def runs_still(pid):
+        """Not when it is only waiting for its parent to look: where nobody is process 1's heir, it stays so."""
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        except OSError:
+            return False
+
+    def test_a_killed_rank_ends_the_job_whatever_its_part(self):
+        for killed in (0, 1, 3):  # leader, its stage's other rank, the last stage
+            with self.subTest(killed=killed):
+                shutil.rmtree(self.dir / "o", ignore_errors=True)
+                run = self.start("-tp", 2, "-pp", 2, ranks=4)
+                pids = self.pids(run)
+                self.assertEqual(sorted(pids), [0, 1, 2, 3])
+                began = time.monotonic()
+                os.kill(pids[killed], signal.SIGKILL)
+                self.assertNotEqual(run.wait(timeout=60), 0)
+                self.assertLess(time.monotonic() - began, 30)
+                run.stderr.close()
+                self.assertFalse([pid for pid in pids.values() if self.runs_still(pid)])
+                self.assertFalse((self.dir / "o" / "output.jsonl").exists())
+
+    def test_one_rank_that_cannot_read_its_share_ends_the_job_with_its_message(self):
+        model = self.dir / "model"
+        shutil.copytree(DATA / "models" / "tiny-spread8", model)
+        weights = model / "model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:-1000])
+        rows = self.write("in.jsonl", [{"id": 1, "prompt": "x", "max_tokens": 2}])
+        flags = ["run", "-tp", "2", "-pp", "2", "--input", str(rows), "--output", str(self.dir / "o"), "--model"]
+        done = subprocess.run([MPIEXEC, "-n", "3", TOKENMILL, *flags, str(DATA / "models" / "tiny-spread8"), ":", "-n", "1", TOKENMILL,
+                               *flags, str(model)], capture_output=True, text=True, timeout=60, env=environment(), check=False)
+        lines = [line for line in done.stderr.splitlines() if line.startswith("error[")]
+        self.assertEqual(len(lines), 1, done.stderr)
+        self.assertIn("rank 3 of 4", lines[0])
+        self.assertIn("model.safetensors", lines[0])
+        self.assertEqual(done.returncode, 4)
 
 
 class Refusals(Case):
