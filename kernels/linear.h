@@ -21,6 +21,9 @@ class WeightSink {
   virtual int64_t granularity(int part) const = 0;
   /// After the last write: packs, releases staging memory. Throws Error(kInternal) when bytes are missing.
   virtual void finish() = 0;
+  /// In place of writes and finish(): the storage already holds what finish() left in that of an equal sink, of a backend
+  /// with the same Ops::weight_layout(). Runs the same self-tests; changes no byte of the storage.
+  virtual void adopt() = 0;
 };
 
 /// Order of a q or k projection's rows inside each head.

@@ -114,6 +114,8 @@ class Ops {
   virtual std::string describe() const = 0;
   /// The name of the numerics path ("cpu-avx2", "cpu-avx512", "cpu-avx512_bf16"): part of a job's identity.
   virtual std::string numerics() const = 0;
+  /// What the bytes of packed weights depend on besides their specs: backends with the same layout may share or keep them.
+  virtual std::string weight_layout() const = 0;
   virtual bool supports(DType compute_dtype) const = 0;
   virtual Stream& stream() = 0;
   virtual Memory& memory() = 0;

@@ -1,5 +1,7 @@
 #include "kernels/cpu/cpu_linear.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "kernels/core/check.h"
@@ -18,7 +20,8 @@ void CpuLinear::write(int part, int64_t byte_offset, std::span<const std::byte> 
 
 void CpuLinear::finish() {
   rows_.check_complete();
-  packed();
+  pad();
+  check_packed();
 }
 
 namespace {
@@ -107,7 +110,7 @@ class PanelLinear final : public CpuLinear {
   }
 
   /// The last panel's missing columns are computed and dropped: zeros keep that free of slow subnormals and NaN.
-  void packed() override {
+  void pad() override {
     const std::vector<float> zeros(static_cast<size_t>(spec().in_features), 0.0f);
     const int64_t n = spec().out_features;
     for (int64_t row = n; row < num_panels(n) * kPanelWidth; ++row) pack_row(row, zeros.data());
@@ -128,6 +131,7 @@ class CpuEmbedding final : public Embedding {
                 [this](const WeightRows::Row& row) { store_values(table().slice_rows(row.row, 1), 0, row.values); });
   }
   void finish() override { rows_.check_complete(); }
+  void adopt() override {}
   TensorView table() const {
     return TensorView(storage_.data(), spec_.compute_dtype, {spec_.out_features, spec_.in_features});
   }
@@ -171,6 +175,7 @@ class VectorSink final : public WeightSink {
                 [this](const WeightRows::Row& row) { CpuEmbedding::store_values(out_, row.row * width_, row.values); });
   }
   void finish() override { rows_.check_complete(); }
+  void adopt() override {}
 
  private:
   static int64_t row_width(const std::vector<LinearPart>& parts) {
@@ -205,6 +210,13 @@ int64_t panel_linear_bytes(const LinearSpec& spec) {
 std::unique_ptr<CpuLinear> make_panel_linear(const LinearSpec& spec, std::span<std::byte> storage, Isa isa) {
   check_storage("linear", spec, storage, panel_linear_bytes(spec));
   return std::make_unique<PanelLinear>(spec, storage, isa);
+}
+
+std::string CpuOps::weight_layout() const {
+  std::string layout = fmt::format("cpu {}, panels of {}", to_string(isa_), kPanelWidth);
+  if (isa_ != Isa::kAvx2)
+    layout += fmt::format(", oneDNN {} in shards for {} threads", onednn_version(), team_.num_threads());
+  return layout;
 }
 
 int64_t CpuOps::linear_bytes(const LinearSpec& spec) {

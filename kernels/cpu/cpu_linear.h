@@ -37,6 +37,7 @@ class CpuLinear : public Linear {
   int64_t granularity(int part) const override { return rows_.granularity(part); }
   void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override;
   void finish() override;
+  void adopt() override { check_packed(); }
 
   /// out = x W^T (+ bias) (+ residual): Ops::linear after its checks.
   virtual void multiply(TensorView out, TensorView x, const LinearCall& call, LinearContext& context,
@@ -44,8 +45,10 @@ class CpuLinear : public Linear {
 
  private:
   virtual void pack_row(int64_t row, const float* values) = 0;
-  /// After the last row: padding, self-tests.
-  virtual void packed() {}
+  /// After the last row: padding.
+  virtual void pad() {}
+  /// On storage that is complete: self-tests.
+  virtual void check_packed() const {}
 
   LinearSpec spec_;
   WeightRows rows_;

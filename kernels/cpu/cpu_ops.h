@@ -40,6 +40,7 @@ class CpuOps final : public Ops {
   Device device() const override { return {DeviceKind::kCpu, 0}; }
   std::string describe() const override;
   std::string numerics() const override { return "cpu-" + to_string(isa_); }
+  std::string weight_layout() const override;
   bool supports(DType dtype) const override { return dtype == DType::kF32 || dtype == DType::kBF16; }
   Stream& stream() override { return stream_; }
   Memory& memory() override { return memory_; }

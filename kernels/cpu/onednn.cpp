@@ -160,4 +160,9 @@ void OnednnMatmul::run(int64_t rows, const void* a, int64_t lda, const std::byte
   }
 }
 
+std::string onednn_version() {
+  const dnnl_version_t* version = dnnl_version();
+  return fmt::format("{}.{}.{}", version->major, version->minor, version->patch);
+}
+
 }  // namespace tokenmill::cpu

@@ -41,4 +41,7 @@ class OnednnMatmul {
   std::vector<int64_t> k_offsets_, column_offsets_;
 };
 
+/// "2.6.3": layouts may differ between versions.
+std::string onednn_version();
+
 }  // namespace tokenmill::cpu

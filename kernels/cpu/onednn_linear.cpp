@@ -149,11 +149,15 @@ class OnednnLinear final : public CpuLinear {
     }
   }
 
-  void packed() override {
-    for (size_t thread = 0; thread < shards_.size(); ++thread) {
-      const Shard& shard = shards_[thread];
+  void pad() override {
+    for (const Shard& shard : shards_) {
+      if (shard.product != nullptr) zero_padding(shard);
+    }
+  }
+
+  void check_packed() const override {
+    for (const Shard& shard : shards_) {
       if (shard.product == nullptr) continue;
-      zero_padding(shard);
       if (!products_.mark_verified(spec().compute_dtype, shard.end - shard.begin, spec().in_features)) verify(shard);
     }
   }

@@ -168,6 +168,55 @@ TEST_CASE("linear undoes slices, stacking and GGUF's row order while it packs") 
   }
 }
 
+TEST_CASE("weights are their storage: objects made over a finished copy of it compute the same bits") {
+  for (Ops* ops : test::backends()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      for (const auto& [out_features, k] : {std::pair<int64_t, int64_t>{5, 3}, {33, 31}, {300, 288}}) {
+        CAPTURE(ops->describe());
+        CAPTURE(k);
+        test::Random random(9);
+        HostTensor w(dtype, {out_features, k}), x(dtype, {3, k});
+        w.fill_random(random);
+        x.fill_random(random);
+        const LinearSpec spec = test::plain_spec(out_features, k, dtype);
+        const Buffer packed = ops->memory().allocate(ops->linear_bytes(spec)),
+                     rows = ops->memory().allocate(ops->embedding_bytes(spec));
+        const auto linear = ops->make_linear(spec, packed.bytes());
+        const auto embedding = ops->make_embedding(spec, rows.bytes());
+        for (WeightSink* sink : {static_cast<WeightSink*>(linear.get()), static_cast<WeightSink*>(embedding.get())}) {
+          test::push(*sink, 0, w.bytes());
+          sink->finish();
+        }
+        const Buffer packed_copy = ops->memory().allocate(packed.num_bytes()),
+                     rows_copy = ops->memory().allocate(rows.num_bytes());
+        std::copy(packed.bytes().begin(), packed.bytes().end(), packed_copy.bytes().begin());
+        std::copy(rows.bytes().begin(), rows.bytes().end(), rows_copy.bytes().begin());
+        const auto other_ops = test::cpu_backend(ops->numerics().substr(4), 2);
+        CHECK_EQ(other_ops->weight_layout(), ops->weight_layout());
+        const auto linear_again = other_ops->make_linear(spec, packed_copy.bytes());
+        const auto embedding_again = other_ops->make_embedding(spec, rows_copy.bytes());
+        linear_again->adopt();
+        embedding_again->adopt();
+        HostTensor out(DType::kF32, {3, out_features}), again(DType::kF32, {3, out_features});
+        ops->linear(out, x, *linear);
+        ops->stream().synchronize();
+        other_ops->linear(again, x, *linear_again);
+        other_ops->stream().synchronize();
+        CHECK(again.values() == out.values());
+        HostTensor ids(DType::kI32, {2}), last(DType::kI32, {1}), row(dtype, {2, k}), row_again(dtype, {2, k});
+        ids.set(0, 0, 4);
+        ids.set(0, 1, 2);
+        ops->embed(row, *embedding, ids, last);
+        ops->stream().synchronize();
+        other_ops->embed(row_again, *embedding_again, ids, last);
+        other_ops->stream().synchronize();
+        CHECK(row_again.values() == row.values());
+        CHECK(std::equal(packed.bytes().begin(), packed.bytes().end(), packed_copy.bytes().begin()));
+      }
+    }
+  }
+}
+
 TEST_CASE("linear says what does not fit") {
   Ops& ops = *test::backends().front();
   HostTensor w(DType::kF32, {8, 9}), x(DType::kF32, {2, 10}), good(DType::kF32, {2, 9}), out(DType::kF32, {2, 8});

@@ -108,11 +108,23 @@ TEST_CASE("a linear on oneDNN matches the f64 reference over shards, buckets, bi
       linear->multiply(out, x, {}, context, {});
       CHECK_EQ(test::differences(out.values(), plain, test::tolerance(DType::kF32)), "");
       CHECK(out.gaps_intact());
+
+      // The storage is all there is: another linear over a copy of it computes the same, and writes nothing into it.
+      const Buffer copy = test::backends().front()->memory().allocate(storage.num_bytes());
+      std::memcpy(copy.data(), storage.data(), static_cast<size_t>(storage.num_bytes()));
+      cpu::OnednnProducts own_products("");
+      for (int64_t columns = 1; columns <= out_features; ++columns) own_products.mark_verified(DType::kF32, columns, k);
+      const auto adopted = cpu::make_onednn_linear(spec, copy.bytes(), own_products, cpu::Isa::kAvx2, threads);
+      adopted->adopt();
+      HostTensor again(DType::kF32, {rows, out_features}, 1);
+      adopted->multiply(again, x, {}, context, {});
+      CHECK(again.values() == out.values());
+      CHECK_EQ(std::memcmp(copy.data(), storage.data(), static_cast<size_t>(storage.num_bytes())), 0);
     }
   }
 }
 
-TEST_CASE("finishing a linear fails exactly when a row's bits depend on the rows beside it") {
+TEST_CASE("finishing or adopting a linear fails exactly when a row's bits depend on the rows beside it") {
   constexpr int64_t kColumns = 96, kInputs = 301, kMostRows = 1024;
   test::Random random(73);
   HostTensor w(DType::kF32, {kColumns, kInputs}), row(DType::kF32, {1, kInputs});
@@ -123,13 +135,19 @@ TEST_CASE("finishing a linear fails exactly when a row's bits depend on the rows
   const Buffer storage = test::backends().front()->memory().allocate(cpu::onednn_linear_bytes(spec, products, 1));
   const auto linear = cpu::make_onednn_linear(spec, storage.bytes(), products, cpu::Isa::kAvx2, 1);
   test::push(*linear, 0, w.bytes());
-  bool refused = false;
-  try {
-    linear->finish();
-  } catch (const Error& error) {
-    refused = true;
-    CHECK(std::string(error.what()).find("other bits for a row") != std::string::npos);
-  }
+  const auto is_refused = [](auto&& call) {
+    try {
+      call();
+    } catch (const Error& error) {
+      CHECK(std::string(error.what()).find("other bits for a row") != std::string::npos);
+      return true;
+    }
+    return false;
+  };
+  const bool refused = is_refused([&] { linear->finish(); });
+  cpu::OnednnProducts other_products("");
+  const auto adopted = cpu::make_onednn_linear(spec, storage.bytes(), other_products, cpu::Isa::kAvx2, 1);
+  CHECK_EQ(is_refused([&] { adopted->adopt(); }), refused);
 
   bool differs = false;
   cpu::Scratch scratch;

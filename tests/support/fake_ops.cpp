@@ -37,6 +37,7 @@ class FakeWeights final : public Base {
     });
   }
   void finish() override { rows_.check_complete(); }
+  void adopt() override {}
   TensorView table() const { return TensorView(storage_.data(), DType::kF32, {spec_.out_features, spec_.in_features}); }
 
  private:
@@ -60,6 +61,7 @@ class FakeVector final : public WeightSink {
     });
   }
   void finish() override { rows_.check_complete(); }
+  void adopt() override {}
 
  private:
   TensorView out_;

@@ -54,6 +54,7 @@ class FakeOps final : public Ops {
   Device device() const override { return {DeviceKind::kCpu, 0}; }
   std::string describe() const override { return "fake"; }
   std::string numerics() const override { return "fake-f64"; }
+  std::string weight_layout() const override { return "fake"; }
   bool supports(DType dtype) const override { return dtype == DType::kF32 || dtype == DType::kBF16; }
   Stream& stream() override { return stream_; }
   FakeMemory& memory() override { return memory_; }

@@ -28,6 +28,7 @@ class RecordingSink : public WeightSink {
   }
   int64_t granularity(int) const override { return granularity_; }
   void finish() override { finished = true; }
+  void adopt() override {}
   const std::string& bytes() const { return bytes_; }
   bool finished = false;
   int64_t fails_at = -1;  ///< byte of the tensor; -1: never

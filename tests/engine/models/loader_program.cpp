@@ -19,6 +19,7 @@ class Sink : public WeightSink {
   }
   int64_t granularity(int) const override { return 1; }
   void finish() override {}
+  void adopt() override {}
 
  private:
   bool dies_;
