@@ -6,7 +6,6 @@
 #include "app/agreement.h"
 #include "app/layout.h"
 #include "engine/models/layer_costs.h"
-#include "engine/models/loader.h"
 #include "kernels/core/clock.h"
 #include "kernels/core/log.h"
 
@@ -116,9 +115,12 @@ std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ra
       parallel::agree_on(world, [&] { return job_facts(options, replica->choice, replica->ops->numerics()); }), world);
   const ModelConfig& config = replica->choice.checkpoint->config();
   replica->stages = stages_of(options, config, measured_costs(options, *replica, world));
+  replica->weight_sharers = weight_sharers(ranks.groups, *replica->ops);
   parallel::agree_on(world, [&] {
     const Lap lap(*replica, "plan");
-    replica->plan = plan_rank(options, ranks.share, replica->choice, *replica->ops,
+    RankShare share = ranks.share;
+    share.weight_sharers = replica->weight_sharers.size();
+    replica->plan = plan_rank(options, share, replica->choice, *replica->ops,
                               shard_at(options, ranks.groups.place, replica->stages));
   });
   if (world.rank() == 0) {
@@ -130,19 +132,19 @@ std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ra
   return replica;
 }
 
-void load_replica(Replica& replica, const Ranks& ranks, const parallel::Comm& world) {
+void load_replica(const RunOptions& options, Replica& replica, const Ranks& ranks, const parallel::Comm& world) {
   const RankPlan& plan = replica.plan;
   {
     const Lap lap(replica, "load");
-    parallel::agree_on(world, [&] {
-      replica.weights = replica.ops->memory().allocate(std::max<int64_t>(1, plan.builder->num_bytes()));
-    });
-    parallel::agree_on(world, [&] {
-      const LoadStats stats =
-          load_weights(plan.builder->place(replica.weights.bytes()), {.job = &world, .node = &ranks.groups.node});
-      log::debug("read {} of weights", format_bytes(stats.bytes_read));
-    });
+    replica.weights.load(*plan.builder, *replica.ops, replica.weight_sharers, ranks.groups, world,
+                         options.load);
   }
+  const LoadStats& loaded = replica.weights.stats();
+  replica.startup_seconds.insert(replica.startup_seconds.end(), {{"load_read", loaded.read_s},
+                                                                 {"load_pack", loaded.pack_s},
+                                                                 {"load_wait", loaded.wait_s}});
+  log::debug("read {} of weights, {} on this node", format_bytes(loaded.bytes_read),
+             format_bytes(loaded.node_bytes_read));
   if (ranks.groups.replica.size() > 1) connect_ranks(replica, ranks);
   parallel::agree_on(world, [&] {
     const Lap lap(replica, "allocate");

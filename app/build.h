@@ -7,6 +7,7 @@
 #include "app/model_choice.h"
 #include "app/options.h"
 #include "app/rank_plan.h"
+#include "app/rank_weights.h"
 #include "app/ranks.h"
 #include "app/replica_channels.h"
 #include "engine/model_runner.h"
@@ -20,8 +21,9 @@ struct Replica {
   std::unique_ptr<Ops> ops;
   ModelChoice choice;
   std::vector<Range> stages;  ///< layers of each pipeline stage
+  parallel::Comm weight_sharers;  ///< the ranks that have this rank's weights in common
   RankPlan plan;
-  Buffer weights;
+  RankWeights weights;
   // What connects it with the other ranks of its replica; empty where there are none.
   parallel::HostProgress progress;
   parallel::Connection tp, pp;
@@ -30,7 +32,8 @@ struct Replica {
   std::unique_ptr<MpiResultChannel> results;  ///< on the leader and the last stage's first rank
   std::unique_ptr<ModelRunner> runner;
   std::unique_ptr<LeaderRunner> leader;  ///< on the leader
-  /// ("open", "measure", "plan", "load", "connect", "allocate") and the seconds each took.
+  /// ("open", "measure", "plan", "load", "connect", "allocate") and the seconds each took; of "load" also what this rank
+  /// spent on reading ("load_read"), packing ("load_pack") and waiting ("load_wait"), which overlap.
   std::vector<std::pair<std::string, double>> startup_seconds;
   OpTimes op_times_at_start;  ///< of the device, before the first step
 
@@ -52,6 +55,6 @@ void warn_of_unused_tensors(const WeightBuilder& builder, const ModelConfig& con
 std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ranks, const parallel::Comm& world);
 
 /// Collective over world, after plan_replica(): loads the weights, makes the runner and what connects the ranks.
-void load_replica(Replica& replica, const Ranks& ranks, const parallel::Comm& world);
+void load_replica(const RunOptions& options, Replica& replica, const Ranks& ranks, const parallel::Comm& world);
 
 }  // namespace tokenmill::app

@@ -186,6 +186,11 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"tp-invariant", "Devices and ranks", S::kValue, "N",
      "the same bits for every tensor-parallel size that divides N; costs speed; 0: each size has its own rounding", "0",
      kEngines, [](RunOptions& o, const Setting& s) { o.tp_invariant = read_integer(s, 0, kMaxRanks); }},
+    {"load", "Devices and ranks", S::kValue, "WAY",
+     "node: each node reads the weights; broadcast: they are read once for all and passed on over the network", "node",
+     kEngines, [](RunOptions& o, const Setting& s) {
+       o.load = read_word(s, {"node", "broadcast"}) == "broadcast" ? LoadMode::kBroadcast : LoadMode::kNode;
+     }},
 };
 
 void read_prefix_len(RunOptions& o, const Setting& s) { o.bench.prefix_len = read_integer(s, 0, kMaxTokens); }

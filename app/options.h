@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "app/rows/prompt.h"
+#include "engine/models/load_mode.h"
 #include "engine/sampling.h"
 #include "engine/scheduler_options.h"
 #include "io/json.h"
@@ -96,6 +97,7 @@ struct RunOptions {
   std::optional<int64_t> data_parallel_size;  ///< empty: what the ranks leave
   /// Share of a job's tokens whose logits are wanted, as far as it is known beforehand: what the head costs its stage.
   double sampled_share = 0.5;
+  LoadMode load = LoadMode::kNode;
   int64_t tp_invariant = 0;  ///< largest tensor-parallel size that shall give the same bits; 0: no such promise
 
   /// For rows that do not say: fields as a row would write them, checked as far as possible without the model.

@@ -19,6 +19,8 @@ struct RankFigures {
   int64_t node = 0, local_rank = 0, num_threads = 0;
   Range layers;
   int64_t weight_bytes = 0, activation_bytes = 0, kv_bytes = 0, peak_resident_bytes = 0;
+  int64_t weight_sharers = 1;     ///< ranks that have one copy of these weights in common
+  int64_t weight_bytes_read = 0;  ///< from files
   double compute_s = 0;                 ///< its device computed
   double waited_s = 0;                  ///< its step loop waited for plans or results
   parallel::TransferCounts tp{}, pp{};  ///< zero in a group of one

@@ -81,6 +81,7 @@ RankPlan plan_rank(const RunOptions& options, const RankShare& share, const Mode
   plan.limits = runner_limits(options, choice, *plan.model);
   MemoryRequest request = memory_request(options, share, choice, ops, *plan.model, plan.limits);
   request.weight_bytes = plan.builder->num_bytes();
+  request.weight_sharers = share.weight_sharers;
   plan.memory = plan_memory(request);
   plan.kv_block_bytes = request.kv_block_bytes;
   plan.limits.num_blocks = plan.memory.num_blocks;

@@ -17,6 +17,7 @@ namespace tokenmill::app {
 struct RankShare {
   int num_threads = 1;    ///< its share of the affinity mask
   int ranks_on_node = 1;  ///< ranks that share this node's memory
+  int weight_sharers = 1;  ///< ranks that have one copy of the weights between them
 };
 
 /// What one rank will hold and how its memory is divided, before anything large is read or allocated.

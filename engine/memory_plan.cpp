@@ -24,9 +24,10 @@ std::string format_bytes(int64_t bytes) {
 }
 
 std::string MemoryPlan::describe() const {
-  return fmt::format("weights {}, activations {}, KV {} ({} blocks, {} tokens) of {}", format_bytes(weight_bytes),
-                     format_bytes(activation_bytes), format_bytes(kv_bytes), fmt::join(num_blocks, " + "), kv_tokens,
-                     format_bytes(budget_bytes));
+  const std::string shared = weight_sharers > 1 ? fmt::format(" shared by {} ranks", weight_sharers) : "";
+  return fmt::format("weights {}{}, activations {}, KV {} ({} blocks, {} tokens) of {}", format_bytes(weight_bytes),
+                     shared, format_bytes(activation_bytes), format_bytes(kv_bytes), fmt::join(num_blocks, " + "),
+                     kv_tokens, format_bytes(budget_bytes));
 }
 
 namespace {
@@ -88,8 +89,10 @@ MemoryPlan plan_memory(const MemoryRequest& r) {
   MemoryPlan plan;
   plan.budget_bytes = static_cast<int64_t>(static_cast<double>(r.total_bytes) * r.utilization / r.ranks_on_device);
   plan.weight_bytes = r.weight_bytes;
+  plan.weight_sharers = r.weight_sharers;
   plan.activation_bytes = r.activation_bytes;
-  const int64_t left = plan.budget_bytes - r.weight_bytes - r.activation_bytes;
+  const int64_t own_weights = (r.weight_bytes + r.weight_sharers - 1) / r.weight_sharers;
+  const int64_t left = plan.budget_bytes - own_weights - r.activation_bytes;
   const SequenceNeed need = sequence_need(r);
   if (r.num_blocks) {
     plan.num_blocks.assign(r.kv_groups.size(), *r.num_blocks);
@@ -103,7 +106,7 @@ MemoryPlan plan_memory(const MemoryRequest& r) {
                 "{} of {} ({}% shared by {} rank(s)) do not hold weights {}, activations {} and KV cache {}; {}, raise "
                 "--gpu-memory-utilization, or use fewer ranks",
                 format_bytes(plan.budget_bytes), format_bytes(r.total_bytes), std::lround(r.utilization * 100),
-                r.ranks_on_device, format_bytes(r.weight_bytes), format_bytes(r.activation_bytes),
+                r.ranks_on_device, format_bytes(own_weights), format_bytes(r.activation_bytes),
                 format_bytes(plan.kv_bytes), kv_remedy(r));
   }
   for (size_t g = 0; g < need.blocks.size(); ++g) {

@@ -13,7 +13,8 @@ struct MemoryRequest {
   int64_t total_bytes = 0;      ///< of the device (CPU: of the node, or its control group)
   double utilization = 0.9;     ///< share of it that all ranks on the device may use together
   int ranks_on_device = 1;      ///< ranks that share it
-  int64_t weight_bytes = 0;
+  int64_t weight_bytes = 0;     ///< of one copy
+  int weight_sharers = 1;       ///< ranks on the device that have one copy of them in common; each counts its share
   int64_t activation_bytes = 0; ///< logits and step input included
   std::vector<KvSpec> kv_groups;
   std::vector<int64_t> kv_block_bytes;  ///< per group
@@ -28,6 +29,7 @@ struct MemoryRequest {
 struct MemoryPlan {
   int64_t budget_bytes = 0;  ///< this rank's share
   int64_t weight_bytes = 0, activation_bytes = 0, kv_bytes = 0;
+  int weight_sharers = 1;
   std::vector<int64_t> num_blocks;  ///< per group, in proportion to what a sequence of max_model_len needs of each
   int64_t kv_tokens = 0;            ///< tokens the blocks of the first group hold
   std::string describe() const;     ///< one line for the banner; of several groups "4096 + 12 blocks"

@@ -179,7 +179,7 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   });
   options.cpu_isa = common_cpu_isa(options, world);
   const std::unique_ptr<Replica> replica = plan_replica(options, ranks, world);
-  load_replica(*replica, ranks, world);
+  load_replica(options, *replica, ranks, world);
   log::info("{} | {} | {} | {}", describe_grid(ranks.topology, ranks.groups.grid), replica->ops->describe(),
             to_string(replica->choice.dtype), replica->plan.memory.describe());
   Figures figures;

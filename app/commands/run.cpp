@@ -141,7 +141,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const std::unique_ptr<Replica> replica = plan_replica(options, ranks, world);
   const std::unique_ptr<TextSide> text =
       parallel::agree_on(world, [&] { return ranks.leads() ? load_text_side(options, replica->choice) : nullptr; });
-  load_replica(*replica, ranks, world);
+  load_replica(options, *replica, ranks, world);
   const std::vector<RankFigures> at_start = parallel::gather_values(world, rank_figures(options, *replica, ranks));
   if (world.rank() == 0) print_banner(options, ranks, *replica, *text, at_start, session.library_version());
 

@@ -67,9 +67,11 @@ class PlannedRanks {
     const std::vector<parallel::GridPlace> places = parallel::lay_grid(topology, grid);
     for (size_t rank = 0; rank < places.size(); ++rank) {
       const parallel::GridPlace& place = places[rank];
-      const RankShare share = share_of(topology, rank);
+      RankShare share = share_of(topology, rank);
+      share.weight_sharers = num_sharers(topology, places, rank);
       // Ranks of equal shards and shares are planned once.
-      const auto key = std::tuple(place.pp_rank, place.tp_rank, share.ranks_on_node, share.num_threads);
+      const auto key = std::tuple(place.pp_rank, place.tp_rank, share.ranks_on_node, share.num_threads,
+                                  share.weight_sharers);
       auto found = plans_.find(key);
       if (found == plans_.end()) {
         try {
@@ -95,6 +97,17 @@ class PlannedRanks {
   const std::vector<std::pair<int, RankPlan*>>& first_replica() const { return first_replica_; }
 
  private:
+  /// Ranks of a memory domain that hold the same part have one copy of the weights (weight_sharers()).
+  static int num_sharers(const parallel::Topology& topology, const std::vector<parallel::GridPlace>& places,
+                         size_t rank) {
+    int count = 0;
+    for (size_t other = 0; other < places.size(); ++other) {
+      count += topology.ranks[other].node == topology.ranks[rank].node &&
+               topology.ranks[other].numa_domain() == topology.ranks[rank].numa_domain() &&
+               places[other].pp_rank == places[rank].pp_rank && places[other].tp_rank == places[rank].tp_rank;
+    }
+    return count;
+  }
   static RankShare share_of(const parallel::Topology& topology, size_t rank) {
     const parallel::RankPlace& place = topology.ranks[rank];
     const auto on_node = std::count_if(topology.ranks.begin(), topology.ranks.end(),
@@ -106,7 +119,7 @@ class PlannedRanks {
     for (size_t group = 0; group < blocks.size(); ++group) blocks[group] = std::min(blocks[group], limits[group]);
   }
 
-  std::map<std::tuple<int, int, int, int>, RankPlan> plans_;
+  std::map<std::tuple<int, int, int, int, int>, RankPlan> plans_;
   std::vector<std::vector<int64_t>> blocks_;  // by replica
   std::vector<std::pair<int, RankPlan*>> first_replica_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstdint>
 
+#include "engine/models/load_mode.h"
 #include "engine/models/weights.h"
 #include "io/range_reader.h"
 #include "parallel/mpi.h"
@@ -12,12 +13,6 @@ namespace tokenmill {
 struct LoadGroup {
   const parallel::Comm* job = nullptr;   ///< all of them: when one fails, all fail
   const parallel::Comm* node = nullptr;  ///< those that share memory with this rank
-};
-
-/// How often a byte that several nodes want is read.
-enum class LoadMode : uint8_t {
-  kNode,       ///< once per node: files on local disks, or a file system that is faster than the network
-  kBroadcast,  ///< once per job: nodes read disjoint parts of the files and pass them on over MPI
 };
 
 struct LoadOptions {

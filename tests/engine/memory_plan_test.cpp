@@ -36,6 +36,15 @@ TEST_CASE("ranks on one device share the budget") {
   CHECK(plan_memory(r).num_blocks == std::vector<int64_t>{144});
 }
 
+TEST_CASE("ranks that have one copy of the weights in common count their share of it") {
+  MemoryRequest r = request();
+  r.ranks_on_device = r.weight_sharers = 2;
+  const MemoryPlan plan = plan_memory(r);
+  CHECK(plan.num_blocks == std::vector<int64_t>{194});  // 256 - 50 - 12
+  CHECK(plan.weight_bytes == 100 * kMiB);
+  CHECK(plan.describe().starts_with("weights 100.00 MiB shared by 2 ranks, activations"));
+}
+
 TEST_CASE("no more blocks than the sequences can use") {
   MemoryRequest r = request();
   r.max_num_seqs = 2;
