@@ -213,7 +213,7 @@ std::unique_ptr<CpuLinear> make_panel_linear(const LinearSpec& spec, std::span<s
 }
 
 std::string CpuOps::weight_layout() const {
-  std::string layout = fmt::format("cpu {}, panels of {}", to_string(isa_), kPanelWidth);
+  std::string layout = fmt::format("cpu {}, layout {}, panels of {}", to_string(isa_), kLayoutVersion, kPanelWidth);
   if (isa_ != Isa::kAvx2)
     layout += fmt::format(", oneDNN {} in shards for {} threads", onednn_version(), team_.num_threads());
   return layout;

@@ -217,6 +217,30 @@ TEST_CASE("weights are their storage: objects made over a finished copy of it co
   }
 }
 
+/// FNV-1a.
+uint64_t fingerprint(std::span<const std::byte> bytes) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const std::byte b : bytes) hash = (hash ^ static_cast<uint64_t>(b)) * 0x100000001b3;
+  return hash;
+}
+
+TEST_CASE("packed bytes are those of their layout's version") {
+  // Files keep them: when these numbers change, kLayoutVersion (kernels/cpu/panel.h) must too.
+  const auto ops = test::cpu_backend("avx2", 1);
+  const auto packed = [&](DType dtype) {
+    HostTensor w(dtype, {37, 31});
+    for (int64_t i = 0; i < 37 * 31; ++i) w.set(i / 31, i % 31, static_cast<float>(i % 251 - 125) / 64);
+    const LinearSpec spec = test::plain_spec(37, 31, dtype);
+    const Buffer storage = ops->memory().allocate(ops->linear_bytes(spec));
+    const auto linear = ops->make_linear(spec, storage.bytes());
+    test::push(*linear, 0, w.bytes());
+    linear->finish();
+    return fingerprint(storage.bytes());
+  };
+  CHECK_EQ(packed(DType::kF32), 1540950316742220883u);
+  CHECK_EQ(packed(DType::kBF16), 4736195083174623823u);
+}
+
 TEST_CASE("linear says what does not fit") {
   Ops& ops = *test::backends().front();
   HostTensor w(DType::kF32, {8, 9}), x(DType::kF32, {2, 10}), good(DType::kF32, {2, 9}), out(DType::kF32, {2, 8});
