@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
+
 #include "kernels/core/error.h"
 
 namespace tokenmill {
@@ -134,6 +136,23 @@ std::vector<std::string> WeightBuilder::unused() const {
     if (!counted_.contains(&source)) names.push_back(name);
   }
   return names;
+}
+
+std::string WeightBuilder::describe() const {
+  constexpr std::array kKinds = {"linear", "embedding", "vector"};
+  std::string text;
+  for (const Item& item : items_) {
+    text += fmt::format("{} [{}, {}] {} in {} bytes:", kKinds.at(static_cast<size_t>(item.kind)), item.spec.out_features,
+                        item.spec.in_features, to_string(item.spec.compute_dtype), item.num_bytes);
+    for (size_t i = 0; i < item.sources.size(); ++i) {
+      const LinearPart& p = item.spec.parts[i];
+      text += fmt::format(" {} {} [{}, {}], rows {} to {}, columns {} to {}, order {} of {};", item.sources[i]->name,
+                          weight_format_info(p.format).name, p.source_rows, p.source_cols, p.row_begin, p.row_end,
+                          p.col_begin, p.col_end, static_cast<int>(p.row_order), p.head_dim);
+    }
+    text += '\n';
+  }
+  return text;
 }
 
 WeightPlan WeightBuilder::place(std::span<std::byte> storage) {

@@ -85,6 +85,9 @@ class WeightBuilder {
   void vector(TensorView& target, const std::vector<RowSlice>& slices);
 
   int64_t num_bytes() const { return num_bytes_; }
+  /// What the storage holds and in which order, a line each: with the tensors' bytes and Ops::weight_layout() all that
+  /// the packed bytes depend on.
+  std::string describe() const;
   int64_t num_parameters() const { return num_parameters_; }  ///< of the whole model: distinct tensors
   /// Names of the catalog's tensors that nothing asked for.
   std::vector<std::string> unused() const;

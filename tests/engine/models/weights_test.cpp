@@ -38,11 +38,17 @@ TEST_CASE("the builder refuses tensors that are missing, misshapen or of a type 
   WeightBuilder builder(*ops, catalog, DType::kF32);
   std::unique_ptr<Linear> linear;
   TensorView vector;
-  CHECK_THROWS_WITH_AS(builder.linear(linear, {whole_tensor("missing", 8)}, 4), doctest::Contains("model-dir: tensor missing is missing, the model's configuration"), Error);
-  CHECK_THROWS_WITH_AS(builder.linear(linear, {whole_tensor("w", 8)}, 8), doctest::Contains("m.safetensors: tensor w is [8, 4], the model's configuration asks for [8, 8]"), Error);
-  CHECK_THROWS_WITH_AS(builder.vector(vector, {whole_tensor("strange", 4)}), doctest::Contains("tensor strange has type F8_E4M3"), Error);
-  CHECK_THROWS_WITH_AS(builder.vector(vector, {whole_tensor("blocks", 32)}), doctest::Contains("tensor blocks has type Q8_0; norms and biases"), Error);
-  CHECK_THROWS_WITH_AS(catalog.add(source("w", "n.safetensors", {1}, 0)), doctest::Contains("tensor w appears twice"), Error);
+  CHECK_THROWS_WITH_AS(builder.linear(linear, {whole_tensor("missing", 8)}, 4),
+                       doctest::Contains("model-dir: tensor missing is missing, the model's configuration"), Error);
+  CHECK_THROWS_WITH_AS(
+      builder.linear(linear, {whole_tensor("w", 8)}, 8),
+      doctest::Contains("m.safetensors: tensor w is [8, 4], the model's configuration asks for [8, 8]"), Error);
+  CHECK_THROWS_WITH_AS(builder.vector(vector, {whole_tensor("strange", 4)}),
+                       doctest::Contains("tensor strange has type F8_E4M3"), Error);
+  CHECK_THROWS_WITH_AS(builder.vector(vector, {whole_tensor("blocks", 32)}),
+                       doctest::Contains("tensor blocks has type Q8_0; norms and biases"), Error);
+  CHECK_THROWS_WITH_AS(catalog.add(source("w", "n.safetensors", {1}, 0)), doctest::Contains("tensor w appears twice"),
+                       Error);
 }
 
 TEST_CASE("a rank takes rows and columns of tensors, and counts what others hold without taking it") {
@@ -59,11 +65,19 @@ TEST_CASE("a rank takes rows and columns of tensors, and counts what others hold
   std::unique_ptr<Linear> mine, others;
   TensorView bias;
   builder.linear(mine, {{"w", 8, {2, 4}}, {"w", 8, {7, 8}}}, 4, {1, 3});
+  const int64_t mine_bytes = builder.num_bytes();
   builder.vector(bias, {{"b", 4, {2, 4}}});
+  const std::string description = builder.describe();
+  CHECK_EQ(description,
+           "linear [3, 2] float32 in " + std::to_string(mine_bytes) +
+               " bytes: w F32 [8, 4], rows 2 to 4, columns 1 to 3, order 0 of 0; "
+               "w F32 [8, 4], rows 7 to 8, columns 1 to 3, order 0 of 0;\n"
+               "vector [1, 2] float32 in 8 bytes: b F32 [4, 1], rows 2 to 4, columns 0 to 1, order 0 of 0;\n");
   const int64_t held_bytes = builder.num_bytes();
   builder.set_held(false);
   builder.linear(others, {whole_tensor("w", 8)}, 4);
   CHECK(builder.num_bytes() == held_bytes);
+  CHECK_EQ(builder.describe(), description);
   CHECK(builder.num_parameters() == 8 * 4 + 4);
   CHECK(builder.unused().empty());
   Buffer storage = ops->memory().allocate(held_bytes);
