@@ -64,7 +64,7 @@ class LongContext(Case):
             outputs.add(result.bytes)
             self.assertEqual(result.figures("prefix_cache_hits")[0], 12 * 11 * 160)  # each shared prompt computed once
             if not pool:
-                self.assertGreater(result.figures("mean_running")[0], 12)
+                self.assertGreater(result.figures("mean_running")[0], 10)
         self.assertEqual(len(outputs), 1)
 
     def test_a_sliding_window_needs_the_blocks_of_its_window_only(self):

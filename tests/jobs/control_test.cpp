@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "parallel/mpi.h"
@@ -38,6 +39,8 @@ void check_pulls(parallel::MpiSession& session, const std::vector<int>& leaders,
   CAPTURE(leaders.size());
   CAPTURE(rows);
   const parallel::Comm& world = session.world();
+  const bool leads = std::find(leaders.begin(), leaders.end(), world.rank()) != leaders.end();
+  const parallel::Comm pulled_once = world.split(leads ? 1 : 0, world.rank());
   std::string mine;
   int64_t finished = 0;
   std::vector<ReplicaStatus> last;
@@ -45,8 +48,9 @@ void check_pulls(parallel::MpiSession& session, const std::vector<int>& leaders,
     ControlOptions options{.status_s = 0.01, .progress_s = 0.02};
     options.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double) { last = statuses; };
     Control control(session, leaders, options, all_rows(rows, static_cast<int>(leaders.size())));
-    const bool leads = std::find(leaders.begin(), leaders.end(), world.rank()) != leaders.end();
+    bool all_have_rows = rows < 1000;  // of many rows each gets its first before anyone is done
     while (const auto runs = leads ? control.pull() : std::nullopt) {
+      if (!std::exchange(all_have_rows, true)) parallel::agree(pulled_once, std::nullopt);
       for (const RowRun& run : *runs) {
         for (int64_t row = run.rows.begin; row < run.rows.end; ++row) mine += std::to_string(row) + " ";
         finished += run.rows.size();
