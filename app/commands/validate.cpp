@@ -182,7 +182,9 @@ int validate_job(RunOptions options, std::ostream& out) {
   const std::unique_ptr<Ops> ops = make_ops(Device{}, {.num_threads = threads, .cpu_isa = options.cpu_isa});
   const ModelChoice choice = choose_model(options, *ops);
   const ModelConfig& config = choice.checkpoint->config();
-  const std::vector<Range> stages = stages_of(options, config, costs_by_parameters(config));
+  LayerCosts costs = costs_by_parameters(config);
+  costs.head *= options.sampled_share;
+  const std::vector<Range> stages = stages_of(options, config, costs);
   const PlannedRanks planned(options, choice, *ops, topology, grid, stages);
   const std::unique_ptr<TextSide> text = load_text_side(options, choice);
 
