@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/models/part_sum.h"
 #include "engine/models/shard.h"
 #include "engine/models/weights.h"
 #include "kernels/ops.h"
@@ -18,10 +19,7 @@ using Turns = std::vector<Range>;
 /// A linear that ends a block of a decoder layer: its input features are spread over the ranks of a tensor-parallel
 /// group (Shoeybi et al., arXiv:1909.08053), its output is added to the residual stream, which every rank holds whole.
 /// The products of the parts are moved as f32 and added in the order of the parts, so that all ranks have the same
-/// bits, and with a fixed number of parts any number of ranks has.
-///
-/// Short sums go in one transfer (every rank gets all parts and adds them), long ones in two (each rank adds the parts
-/// of its share of the tokens, then hands the sums round): the same bits.
+/// bits, and with a fixed number of parts any number of ranks has (PartSum).
 class RowParallelLinear {
  public:
   /// Where the parts of num_tokens tokens meet; a region of the activations.
@@ -29,13 +27,11 @@ class RowParallelLinear {
     TensorView parts;      ///< [n] f32, at least part_floats() of so many tokens
     TensorView block_out;  ///< [num_tokens + padding_rows(), hidden_size] compute dtype
   };
-  /// A sum that has been started.
+  /// A product whose sum has been started; without a sum where one rank makes one part.
   struct Pending {
-    enum class Kind : uint8_t { kLocal, kOneTransfer, kTwoTransfers } kind = Kind::kLocal;
     int64_t num_tokens = 0;
-    TensorView parts;  ///< f32, of all ranks when the transfer is done
     TensorView block_out;
-    parallel::Communicator::Transfer transfer = 0;
+    std::optional<PartSum> sum;
   };
 
   /// Registers the columns inputs[i] of the tensor name + ".weight" [out_features, in_features] with builder, and the

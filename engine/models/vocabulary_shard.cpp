@@ -7,16 +7,6 @@
 namespace tokenmill {
 namespace {
 
-/// The first elements of a flat buffer, from `offset` on, as a dense tensor.
-TensorView shaped(TensorView flat, std::initializer_list<int64_t> shape, int64_t offset = 0) {
-  int64_t count = 1;
-  for (const int64_t n : shape) count *= n;
-  TM_ASSERT(offset + count <= flat.num_elements(), "{} has no room for {} elements from {} on", flat.describe(), count,
-            offset);
-  return TensorView(static_cast<char*>(flat.data()) + offset * dtype_size(flat.dtype()), flat.dtype(), shape,
-                    flat.is_host());
-}
-
 /// A buffer's memory as elements of another dtype.
 TensorView as_dtype(TensorView flat, DType dtype) {
   const int64_t num_bytes = flat.num_elements() * dtype_size(flat.dtype());
@@ -30,9 +20,6 @@ HeadTiles cut_rows(const HeadTiles& tiles, int64_t num_rows) {
   }
   return out;
 }
-
-// Embeddings of more bytes go in two transfers when more than two ranks share them; see RowParallelLinear.
-constexpr int64_t kMaxOneTransferBytes = int64_t{256} << 10;
 
 }  // namespace
 
@@ -81,27 +68,13 @@ void VocabularyShard::bind(parallel::Communicator& tp) {
 /// Every token's row comes from one rank, the others add nothing to it.
 void VocabularyShard::embed(Ops& ops, TensorView out, TensorView token_ids, TensorView last_token,
                             const RowParallelLinear::Buffers& buffers) const {
-  const int64_t ranks = tp_->size(), tokens = out.rows(), hidden_size = out.cols();
-  if (ranks == 1) return ops.embed(out, *embedding_, token_ids, last_token);
-  const TensorView room = as_dtype(buffers.parts, out.dtype());
-  if (ranks == 2 || tokens * hidden_size * dtype_size(out.dtype()) <= kMaxOneTransferBytes) {
-    const TensorView all = shaped(room, {ranks, tokens, hidden_size});
-    const TensorView own = shaped(room, {tokens, hidden_size}, tp_->rank() * tokens * hidden_size);
-    ops.embed(own, *embedding_, token_ids, last_token, first_row_);
-    tp_->wait(tp_->all_gather(all, own));
-    return ops.sum_parts(out, all);
-  }
-  const int64_t share = (tokens + ranks - 1) / ranks;
-  const TensorView sent = shaped(room, {ranks, share, hidden_size});
-  const TensorView received = shaped(room, {ranks, share, hidden_size}, ranks * share * hidden_size);
-  ops.embed(shaped(room, {tokens, hidden_size}), *embedding_, token_ids, last_token, first_row_);
-  tp_->wait(tp_->exchange(received, sent));
-  const TensorView block = as_dtype(buffers.block_out, out.dtype());
-  const TensorView sums = shaped(block, {ranks, share, hidden_size});
-  const TensorView own = shaped(block, {share, hidden_size}, tp_->rank() * share * hidden_size);
-  ops.sum_parts(own, received);
-  tp_->wait(tp_->all_gather(sums, own));
-  ops.sum_parts(out, shaped(block, {1, tokens, hidden_size}));  // a copy
+  if (tp_->size() == 1) return ops.embed(out, *embedding_, token_ids, last_token);
+  PartSum sum(*tp_, as_dtype(buffers.parts, out.dtype()), 1, out.rows(), out.cols());
+  ops.embed(sum.own(0), *embedding_, token_ids, last_token, first_row_);
+  sum.start(*tp_);
+  if (sum.in_one_transfer()) return ops.sum_parts(out, sum.wait_parts(*tp_));
+  const TensorView sums = sum.finish(ops, *tp_, buffers.block_out, {});
+  ops.sum_parts(out, shaped(sums, {1, out.rows(), out.cols()}));  // a copy
 }
 
 /// The partials of the whole vocabulary, and its logits: all when gather is set, else this rank's.
