@@ -53,12 +53,14 @@ int64_t choose_overlap(const RankPlan& plan, Ops& ops, DType dtype, const parall
                        const parallel::Comm& tp) {
   constexpr int64_t kTokens = 256;
   const ModelConfig& config = plan.model->config();
-  const auto layer_s = [&](int64_t tokens) {
-    return measure_layer_costs(ops, config, plan.shard.grid, dtype, tokens).layer;
+  const auto from = [&](double extra_s) {
+    return overlap_from(costs, config, plan.shard.grid, extra_s, plan.limits.max_num_batched_tokens);
   };
+  const int64_t for_nothing = from(0);
+  if (for_nothing > plan.limits.max_num_batched_tokens) return for_nothing;  // not even then: nothing to measure
+  const auto layer_s = [&](int64_t tokens) { return measure_layer_s(ops, config, plan.shard.grid, dtype, tokens); };
   const double extra_s = std::max(0.0, 2 * layer_s(kTokens / 2) - layer_s(kTokens));
-  return overlap_from(costs, config, plan.shard.grid, parallel::gather_values(tp, extra_s)[0],
-                      plan.limits.max_num_batched_tokens);
+  return from(parallel::gather_values(tp, extra_s)[0]);
 }
 
 /// Collective over the ranks of a replica: per KV group, what all of them have room for.

@@ -40,15 +40,20 @@ double measure_linear(Ops& ops, DType dtype, int64_t num_tokens, int64_t in_feat
 
 }  // namespace
 
-LayerCosts measure_layer_costs(Ops& ops, const ModelConfig& c, const ModelGrid& grid, DType dtype, int64_t num_tokens) {
+double measure_layer_s(Ops& ops, const ModelConfig& c, const ModelGrid& grid, DType dtype, int64_t num_tokens) {
   const ModelShard first{.grid = grid, .layers = {0, c.num_layers}};
   const int64_t q = first.heads(c).size() * c.head_dim, kv = first.kv_heads(c).size() * c.head_dim;
   const int64_t intermediate = first.intermediate(c).size();
   const auto seconds = [&](int64_t in, int64_t out) { return measure_linear(ops, dtype, num_tokens, in, out); };
-  return {.layer = seconds(c.hidden_size, q + 2 * kv) + seconds(q, c.hidden_size) +
-                   seconds(c.hidden_size, 2 * intermediate) + seconds(intermediate, c.hidden_size),
+  return seconds(c.hidden_size, q + 2 * kv) + seconds(q, c.hidden_size) + seconds(c.hidden_size, 2 * intermediate) +
+         seconds(intermediate, c.hidden_size);
+}
+
+LayerCosts measure_layer_costs(Ops& ops, const ModelConfig& c, const ModelGrid& grid, DType dtype, int64_t num_tokens) {
+  const int64_t most_ids = (c.vocab_size + grid.tp_size - 1) / grid.tp_size;
+  return {.layer = measure_layer_s(ops, c, grid, dtype, num_tokens),
           .embedding = 0,
-          .head = seconds(c.hidden_size, (c.vocab_size + grid.tp_size - 1) / grid.tp_size)};
+          .head = measure_linear(ops, dtype, num_tokens, c.hidden_size, most_ids)};
 }
 
 int64_t overlap_from(const parallel::GroupCosts& costs, const ModelConfig& config, const ModelGrid& grid,

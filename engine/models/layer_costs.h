@@ -13,6 +13,9 @@ namespace tokenmill {
 LayerCosts measure_layer_costs(Ops& ops, const ModelConfig& config, const ModelGrid& grid, DType dtype,
                                int64_t num_tokens);
 
+/// The layer's seconds alone.
+double measure_layer_s(Ops& ops, const ModelConfig& config, const ModelGrid& grid, DType dtype, int64_t num_tokens);
+
 /// What Decoder::overlap_from() should be told: the fewest tokens of a step from which two turns pay, at most
 /// max_tokens; max_tokens + 1 when they never do. Two turns read a layer's weights twice, extra_s more in all; they
 /// hide up to three quarters of what the layer's two sums take on a wire. What a rank copies itself (shared memory) is
