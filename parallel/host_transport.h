@@ -1,8 +1,11 @@
 #pragma once
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <vector>
 
+#include "kernels/core/check.h"
 #include "parallel/communicator.h"
 
 namespace tokenmill::parallel {
@@ -65,6 +68,32 @@ class HostTransport {
   /// Whether progress() has brought the move to its end: sent bytes may be written, received ones read. True once; its
   /// name is free then.
   virtual bool finished(Transfer transfer) = 0;
+};
+
+/// What a transport keeps of the moves under way, by their names. An Entry has `Transfer transfer`, 0 when it is free;
+/// entries stay where they are and are used again, so that nothing is allocated once warm.
+template <typename Entry>
+class MovesUnderWay {
+ public:
+  using Transfer = Communicator::Transfer;
+  /// A free entry, with what it held before but for its name.
+  Entry& add(Transfer transfer) {
+    const auto free = std::find_if(entries_.begin(), entries_.end(), [](const Entry& e) { return e.transfer == 0; });
+    Entry& entry = free == entries_.end() ? entries_.emplace_back() : *free;
+    entry.transfer = transfer;
+    return entry;
+  }
+  Entry& at(Transfer transfer) {
+    const auto entry =
+        std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.transfer == transfer; });
+    TM_ASSERT(entry != entries_.end(), "transfer {} is not under way", transfer);
+    return *entry;
+  }
+  auto begin() { return entries_.begin(); }
+  auto end() { return entries_.end(); }
+
+ private:
+  std::deque<Entry> entries_;
 };
 
 /// All transports of one rank's thread. Whoever waits for one transfer moves all of them: a peer may wait for another

@@ -1,6 +1,7 @@
 #include "parallel/mpi_transport.h"
 
 #include <algorithm>
+#include <span>
 
 #include "kernels/core/check.h"
 
@@ -35,10 +36,7 @@ MpiTransport::~MpiTransport() {
 }
 
 void MpiTransport::start(Transfer transfer, const Move& move) {
-  auto free = std::find_if(pending_.begin(), pending_.end(), [](const Pending& p) { return p.transfer == 0; });
-  if (free == pending_.end()) free = pending_.insert(pending_.end(), Pending{});
-  Pending& pending = *free;
-  pending.transfer = transfer;
+  Pending& pending = pending_.add(transfer);
   pending.done = false;
   pending.requests.clear();
   pending.expected_bytes.clear();
@@ -78,7 +76,7 @@ bool MpiTransport::test(Pending& pending) {
   int done = 0;
   const int code = MPI_Testall(n, pending.requests.data(), &done, statuses_.data());
   if (code == MPI_ERR_IN_STATUS)
-    for (const MPI_Status& status : statuses_)
+    for (const MPI_Status& status : std::span(statuses_).first(pending.requests.size()))
       if (status.MPI_ERROR != MPI_ERR_PENDING) TM_MPI(status.MPI_ERROR);
   TM_MPI(code);
   if (!done) return false;
@@ -102,11 +100,9 @@ bool MpiTransport::progress() {
 }
 
 bool MpiTransport::finished(Transfer transfer) {
-  const auto pending =
-      std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.transfer == transfer; });
-  TM_ASSERT(pending != pending_.end(), "transfer {} is not under way", transfer);
-  if (!pending->done) return false;
-  pending->transfer = 0;
+  Pending& pending = pending_.at(transfer);
+  if (!pending.done) return false;
+  pending.transfer = 0;
   return true;
 }
 

@@ -31,7 +31,7 @@ class MpiTransport final : public HostTransport {
   bool test(Pending& pending);
   Comm comm_;
   int64_t max_message_bytes_;
-  std::vector<Pending> pending_;  // slots are used again: no allocation once warm
+  MovesUnderWay<Pending> pending_;
   std::vector<MPI_Status> statuses_;
 };
 

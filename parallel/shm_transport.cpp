@@ -45,7 +45,10 @@ ShmShape ShmShape::of_group(int size) {
 int64_t shm_window_bytes(int size) { return segment_bytes(ShmShape::of_group(size), size); }
 
 ShmTransport::ShmTransport(const Comm& group, const ShmShape& shape)
-    : rank_(group.rank()), size_(group.size()), shape_(shape), memory_(group, group.size() * segment_bytes(shape, group.size())) {
+    : rank_(group.rank()),
+      size_(group.size()),
+      shape_(shape),
+      memory_(group, group.size() * segment_bytes(shape, group.size())) {
   TM_ASSERT(shape.collective.num_readers == size_ - 1 && shape.collective.slot_bytes >= size_ * kLineBytes);
   const auto segment = [&](int rank) { return memory_.bytes().data() + rank * segment_bytes(shape, size_); };
   std::byte* const mine = segment(rank_);
@@ -67,8 +70,7 @@ int64_t ShmTransport::piece_bytes(const Move& move) const {
 }
 
 void ShmTransport::start(Transfer transfer, const Move& move) {
-  auto free = std::find_if(pending_.begin(), pending_.end(), [](const Pending& p) { return p.transfer == 0; });
-  Pending& pending = free == pending_.end() ? pending_.emplace_back() : *free;
+  Pending& pending = pending_.add(transfer);
   pending = {.transfer = transfer, .move = move, .lanes_left = 0};
   for (Incoming& lane : incoming_) {
     const bool is_pair_lane = (&lane - incoming_.data()) % 2 == 1;
@@ -145,11 +147,9 @@ bool ShmTransport::progress() {
 }
 
 bool ShmTransport::finished(Transfer transfer) {
-  const auto pending =
-      std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.transfer == transfer; });
-  TM_ASSERT(pending != pending_.end(), "transfer {} is not under way", transfer);
-  if (pending->lanes_left > 0) return false;
-  pending->transfer = 0;
+  Pending& pending = pending_.at(transfer);
+  if (pending.lanes_left > 0) return false;
+  pending.transfer = 0;
   return true;
 }
 

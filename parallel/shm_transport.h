@@ -64,7 +64,7 @@ class ShmTransport final : public HostTransport {
   SharedMemory memory_;
   std::vector<Outgoing> outgoing_;  // [0]: to all; then to each other rank, in order
   std::vector<Incoming> incoming_;  // per other rank, in order: its lane to all, its lane to this rank
-  std::deque<Pending> pending_;     // stable addresses; entries are used again
+  MovesUnderWay<Pending> pending_;
 };
 
 }  // namespace tokenmill::parallel
