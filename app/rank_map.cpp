@@ -47,15 +47,7 @@ std::string describe_grid(const parallel::Topology& topology, const parallel::Gr
 
 std::string describe_numbers(std::vector<int> numbers) {
   std::sort(numbers.begin(), numbers.end());
-  std::string text;
-  for (size_t i = 0; i < numbers.size();) {
-    size_t last = i;
-    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
-    text += fmt::format("{}{}", text.empty() ? "" : ", ", numbers[i]);
-    if (last > i) text += fmt::format("-{}", numbers[last]);
-    i = last + 1;
-  }
-  return text;
+  return parallel::describe_runs(numbers, ", ");
 }
 
 std::string describe_layers(const Range& layers) {

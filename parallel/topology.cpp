@@ -16,6 +16,18 @@
 
 namespace tokenmill::parallel {
 
+std::string describe_runs(const std::vector<int>& ascending, std::string_view separator) {
+  std::string text;
+  for (size_t i = 0; i < ascending.size();) {
+    size_t last = i;
+    while (last + 1 < ascending.size() && ascending[last + 1] == ascending[last] + 1) ++last;
+    text += fmt::format("{}{}", text.empty() ? "" : separator, ascending[i]);
+    if (last > i) text += fmt::format("-{}", ascending[last]);
+    i = last + 1;
+  }
+  return text;
+}
+
 CpuSet::CpuSet(const std::vector<int>& cpus) {
   for (const int cpu : cpus) add(cpu);
 }
@@ -61,18 +73,7 @@ std::vector<int> CpuSet::cpus() const {
   return result;
 }
 
-std::string CpuSet::describe() const {
-  std::string text;
-  const std::vector<int> all = cpus();
-  for (size_t i = 0; i < all.size();) {
-    size_t last = i;
-    while (last + 1 < all.size() && all[last + 1] == all[last] + 1) ++last;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", all[i]);
-    if (last > i) text += fmt::format("-{}", all[last]);
-    i = last + 1;
-  }
-  return text;
-}
+std::string CpuSet::describe() const { return describe_runs(cpus(), ","); }
 
 namespace {
 

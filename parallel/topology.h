@@ -1,11 +1,15 @@
 #pragma once
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "parallel/mpi.h"
 
 namespace tokenmill::parallel {
+
+/// "0-3<separator>8": ascending numbers, runs of them joined.
+std::string describe_runs(const std::vector<int>& ascending, std::string_view separator);
 
 /// A set of logical CPUs of one node.
 class CpuSet {
