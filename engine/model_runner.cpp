@@ -1,6 +1,7 @@
 #include "engine/model_runner.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "engine/block_tables.h"
@@ -23,7 +24,7 @@ int64_t num_adjusted_slots(const RunnerLimits& limits, const Decoder& model) {
 }
 
 /// Puts ids at positions [position, position + ids.size()) of a sequence.
-void place_tokens(SlotState& slot, int64_t position, const std::vector<int32_t>& ids) {
+void place_tokens(SlotState& slot, int64_t position, std::span<const int32_t> ids) {
   const auto end = static_cast<size_t>(position) + ids.size();
   if (slot.token_ids.size() < end) slot.token_ids.resize(end);
   std::copy(ids.begin(), ids.end(), slot.token_ids.begin() + position);
@@ -175,7 +176,7 @@ Ticket ModelRunner::launch(const StepPlan& plan) {
 void ModelRunner::keep(const Wanted& wanted, const std::vector<SampledToken>& tokens) {
   SlotState& slot = slots_.at(wanted.slot);
   if (!slot.used || slot.occupant != wanted.occupant) return;
-  for (size_t i = 0; i < tokens.size(); ++i) place_tokens(slot, wanted.positions[i], {tokens[i].token_id});
+  for (size_t i = 0; i < tokens.size(); ++i) place_tokens(slot, wanted.positions[i], {&tokens[i].token_id, 1});
 }
 
 StepResult ModelRunner::collect(Ticket ticket) {

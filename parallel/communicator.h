@@ -27,8 +27,8 @@ struct TransferCount {
 };
 using TransferCounts = std::array<TransferCount, kNumTransferKinds>;
 
-/// Moves tensors between the ranks of one group (tp, pp, ...). It never adds: a reduction is all_gather (short messages)
-/// or exchange (long ones) of the parts, then Ops::sum_parts in rank order, so that a row's sum does not depend on the
+/// Moves tensors between the ranks of one group (tp, pp, ...). It never adds: a reduction is all_gather (short
+/// messages) or exchange (long ones) of the parts, then Ops::sum_parts in rank order, so that a row's sum does not depend on the
 /// message it travelled in. Ranks are positions in the group; no world rank appears here.
 ///
 /// Every call checks its views (Error(kInternal) naming both sides of a mismatch) and starts a transfer behind the work

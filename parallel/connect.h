@@ -21,8 +21,8 @@ struct Connection {
 
 /// Collective over group: a communicator for host tensors. A group of one rank needs no MPI (SelfCommunicator).
 /// Measures what its routes cost (tens of milliseconds for a few ranks) and takes rank 0's figures on all ranks;
-/// without room for shm_window_bytes() in /dev/shm it warns and uses MPI. stream and progress outlive the communicator;
-/// all that uses progress runs on one thread. Throws AgreedError(kConfig) for kShm where it cannot be had.
+/// where the ranks cannot have shm_window_bytes() of memory in common it warns and uses MPI. stream and progress outlive
+/// the communicator; all that uses progress runs on one thread. Throws AgreedError(kConfig) for kShm where it cannot be had.
 Connection connect(const Comm& group, Stream& stream, HostProgress& progress, Route route = Route::kAuto);
 
 }  // namespace tokenmill::parallel

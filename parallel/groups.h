@@ -43,7 +43,9 @@ struct Groups {
   Comm pp;       ///< same replica and tp_rank; rank = pp_rank
   Comm dp;       ///< same place in every replica; rank = dp_rank
   Comm node;     ///< the ranks of this node, whatever their replica; rank = local rank. They can share memory
-  Comm numa;     ///< of them, those in the same memory domain (RankPlace::numa_domain()), by local rank
+  /// Of them, those in the same memory domain (RankPlace::numa_domain()), by local rank. Ranks whose CPUs lie in
+  /// several domains, or in no known one, are a group of their own: no domain is nearer to one of them than to another.
+  Comm numa;
   /// World rank of each replica's leader, by dp_rank.
   std::vector<int> leaders;
 };
