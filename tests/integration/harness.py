@@ -49,9 +49,9 @@ def environment(**changes):
     return variables
 
 
-def tokenmill(*arguments, ranks=0, stdin="", env=None, prefix=()):
-    """Runs the program; ranks 0: without a launcher. Returns a Result without output directory."""
-    launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
+def tokenmill(*arguments, ranks=0, stdin="", env=None, prefix=(), launcher=None):
+    """Runs the program by the launcher; without one by mpirun, or alone (ranks 0). Returns a Result without output directory."""
+    launcher = launcher or ([MPIEXEC, "-n", str(ranks)] if ranks else [])
     done = subprocess.run([*launcher, *prefix, TOKENMILL, *map(str, arguments)], input=stdin, capture_output=True,
                           text=True, encoding="utf-8", timeout=TIMEOUT_S, env=env or environment(), check=False)
     return Result(done.returncode, done.stdout, done.stderr, None)
@@ -73,14 +73,15 @@ class Case(unittest.TestCase):
         path.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
         return path
 
-    def job(self, rows, *flags, ranks=0, model=TINY, expect=0, env=None):
+    def job(self, rows, *flags, ranks=0, model=TINY, expect=0, env=None, launcher=None):
         """Runs rows (or a path, or paths) to a new output directory and checks the exit code."""
         self.runs += 1
         output = self.dir / f"out{self.runs}"
         paths = rows if isinstance(rows, (str, pathlib.Path)) else None
         inputs = [paths] if paths else rows if rows and isinstance(rows[0], pathlib.Path) else [
             self.write(f"in{self.runs}.jsonl", rows)]
-        result = tokenmill("run", "--model", model, "--output", output, "--input", *inputs, *flags, ranks=ranks, env=env)
+        result = tokenmill("run", "--model", model, "--output", output, "--input", *inputs, *flags, ranks=ranks, env=env,
+                           launcher=launcher)
         result.output = output
         self.assertEqual(result.code, expect, f"{flags}\n{result.stderr}")
         return result
