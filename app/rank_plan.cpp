@@ -28,7 +28,7 @@ RunnerLimits runner_limits(const RunOptions& options, const ModelChoice& choice,
   limits.max_model_len = choice.max_model_len;
   const int64_t most = options.max_logprobs < 0 ? limits.vocab_size : options.max_logprobs;
   limits.max_logprobs = std::min(most, limits.vocab_size);
-  limits.max_scored_rows = std::min(options.max_num_batched_tokens,
+  limits.max_scored_rows = std::min(std::max<int64_t>(2, options.max_num_batched_tokens),  // a position may take two
                                     std::max(kRowsPerPass, kScoreEntries / std::max<int64_t>(1, limits.max_logprobs)));
   limits.num_stages = model.shard().grid.pp_size;
   limits.max_steps_in_flight = limits.num_stages;

@@ -53,7 +53,12 @@ struct Engine::Impl {
     bool score_only;
     std::vector<Sample> samples = {};  // by index; one without tokens when score_only
     size_t num_unfinished = 0;
+    int64_t num_scored = 0;  // of these, so many have come
+    bool reports_prompt = false;
+    int64_t num_unlisted = 0;  // of them, so many first ones have no list
+    int64_t list_width = 0;
     std::vector<PositionLogprobs> prompt_logprobs = {};
+    std::vector<float> prompt_token_id_logprobs = {};
     int64_t logprob_bytes = 0;         // collected, of prompt and samples
     int64_t sample_logprob_bytes = 0;  // that each sample may collect
   };
@@ -79,7 +84,7 @@ struct Engine::Impl {
   bool step();
   bool launch_next();
   void collect_oldest();
-  void take_scores(Sequence& sequence, std::span<const SampledToken> scored, double now_s);
+  void take_scores(const SequenceUpdate& update, double now_s);
   void take_token(Sequence& sequence, const SampledToken& token, double now_s);
   void end_sample(Sample& sample, Active& request, bool keep_cached = true);
   void fail(Sequence& sequence, RequestError error, double now_s);
@@ -135,11 +140,15 @@ void Engine::Impl::submit(Request request) {
     finished.push_back(std::move(output));
     return;
   }
-  const int64_t num_scores = params.prompt_logprobs ? num_prompt_tokens - 1 : 0;
+  const int64_t first_scored = params.prompt_logprobs ? 0 : params.prompt_logprob_ids.start;
+  const int64_t num_scores = scores_prompt(params) ? std::max<int64_t>(0, num_prompt_tokens - 1 - first_scored) : 0;
   const int64_t handle = take_handle();
   active[static_cast<size_t>(handle)] = std::make_unique<Active>(Active{
       request.request_id, num_prompt_tokens, {.pulled_s = request.pulled_s.value_or(now_s)}, num_scores, score_only});
   Active& entered = *active[static_cast<size_t>(handle)];
+  entered.reports_prompt = params.prompt_logprobs.has_value();
+  entered.num_unlisted = params.prompt_logprob_ids.start - first_scored;
+  entered.list_width = params.prompt_logprob_ids.width;
   entered.sample_logprob_bytes =
       (options.max_row_logprob_bytes - prompt_logprob_bytes(request, runner.limits().vocab_size)) / params.n;
   if (score_only && num_scores == 0) return complete(handle, now_s);  // there is nothing to compute
@@ -223,7 +232,7 @@ void Engine::Impl::collect_oldest() {
   for (const SequenceUpdate& update : scheduler.update(result)) {
     Sequence& sequence = *update.sequence;
     // What comes behind a sequence's end is dropped, and what comes to a sample whose request has failed.
-    if (sequence.status() == SequenceStatus::kRunning) take_scores(sequence, update.scored, now_s);
+    if (sequence.status() == SequenceStatus::kRunning) take_scores(update, now_s);
     for (const SampledToken& token : update.tokens) {
       if (sequence.status() != SequenceStatus::kRunning) break;
       take_token(sequence, token, now_s);
@@ -232,15 +241,26 @@ void Engine::Impl::collect_oldest() {
   meter.results_taken(scheduler.num_running() + scheduler.num_waiting() > 0);
 }
 
-void Engine::Impl::take_scores(Sequence& sequence, std::span<const SampledToken> scored, double now_s) {
+void Engine::Impl::take_scores(const SequenceUpdate& update, double now_s) {
+  Sequence& sequence = *update.sequence;
   Active& request = *active[static_cast<size_t>(sequence.handle())];
-  for (const SampledToken& token : scored) {
-    const auto number = static_cast<int64_t>(request.prompt_logprobs.size()) + 1;
-    if (token.status != SampleStatus::kFine) return fail(sequence, non_finite_logits("prompt", number), now_s);
+  std::span<const float> listed = update.listed;
+  if (const int64_t none = request.num_unlisted - request.num_scored; none > 0 && !listed.empty())
+    listed = listed.subspan(static_cast<size_t>(none * request.list_width));
+  for (const SampledToken& token : update.scored) {
+    if (token.status != SampleStatus::kFine) {
+      const int64_t first = sequence.num_prompt_tokens() - request.num_scores;  // 0-based, of the first that is scored
+      return fail(sequence, non_finite_logits("prompt", first + request.num_scored), now_s);
+    }
+    ++request.num_scored;
+    if (!request.reports_prompt) continue;
     request.prompt_logprobs.push_back(position_logprobs(token));
     hold(request, logprob_bytes(static_cast<int64_t>(request.prompt_logprobs.back().size())));
   }
-  if (!request.score_only || static_cast<int64_t>(request.prompt_logprobs.size()) < request.num_scores) return;
+  std::vector<float>& all_listed = request.prompt_token_id_logprobs;
+  all_listed.insert(all_listed.end(), listed.begin(), listed.end());
+  hold(request, static_cast<int64_t>(listed.size() * sizeof(float)));
+  if (!request.score_only || request.num_scored < request.num_scores) return;
   end_sample(request.samples.front(), request);
   complete(sequence.handle(), now_s);
 }
@@ -308,6 +328,7 @@ void Engine::Impl::complete(int64_t handle, double now_s) {
     ++stats.num_failed;
   } else {
     output.prompt_logprobs = std::move(request->prompt_logprobs);
+    output.prompt_token_id_logprobs = std::move(request->prompt_token_id_logprobs);
     if (request->score_only) output.outputs.emplace_back().finish_reason = FinishReason::kLength;
     for (size_t i = 0; i < request->samples.size() && !request->score_only; ++i) {
       output.num_completion_tokens += request->samples[i].processor.num_tokens();

@@ -1,6 +1,7 @@
 #include "engine/model_runner.h"
 
 #include <algorithm>
+#include <limits>
 #include <span>
 #include <utility>
 
@@ -162,8 +163,8 @@ Ticket ModelRunner::launch(const StepPlan& plan) {
   for (const ScheduledSlot& s : plan.scheduled) {
     if (s.logits_rows.empty() && s.num_scored == 0) continue;
     const SlotState& slot = slots_.at(s.slot);
-    Wanted& wanted =
-        flight.wanted.emplace_back(Wanted{s.slot, slot.occupant, {}, {}, slot.num_logprobs, slot.num_prompt_logprobs});
+    Wanted& wanted = flight.wanted.emplace_back(
+        Wanted{s.slot, slot.occupant, {}, {}, s.scored_lists, slot.num_logprobs, slot.num_prompt_logprobs});
     for (const int32_t row : s.logits_rows) wanted.positions.push_back(s.start + row + 1);
     const auto first_scored = slot.token_ids.begin() + s.start + s.scored_begin + 1;
     if (s.num_scored > 0) wanted.scored_ids.assign(first_scored, first_scored + s.num_scored);
@@ -177,6 +178,28 @@ void ModelRunner::keep(const Wanted& wanted, const std::vector<SampledToken>& to
   SlotState& slot = slots_.at(wanted.slot);
   if (!slot.used || slot.occupant != wanted.occupant) return;
   for (size_t i = 0; i < tokens.size(); ++i) place_tokens(slot, wanted.positions[i], {&tokens[i].token_id, 1});
+}
+
+/// Reads the scores of a slot from scored_row on; returns the row behind them.
+int64_t ModelRunner::take_scores(const Wanted& wanted, const StepOutputShape& shape, const StepOutput& output,
+                                 int64_t scored_row, StepResult::Slot& filled) {
+  if (wanted.scored_ids.empty()) return scored_row;
+  if (wanted.num_prompt_logprobs >= 0) {
+    for (const int32_t id : wanted.scored_ids)
+      filled.scored.push_back(output.scored(shape, scored_row++, id, wanted.num_prompt_logprobs));
+  }
+  const size_t width = wanted.lists.size() / wanted.scored_ids.size();
+  if (width == 0) return scored_row;
+  filled.listed.assign(wanted.lists.size(), -std::numeric_limits<float>::infinity());
+  for (size_t i = 0; i < wanted.scored_ids.size(); ++i) {
+    SampledToken token = output.scored(shape, scored_row++, wanted.scored_ids[i], static_cast<int64_t>(width));
+    for (size_t k = 0; k < token.top.size(); ++k) {
+      if (wanted.lists[i * width + k] >= 0) filled.listed[i * width + k] = token.top[k].logprob;
+    }
+    token.top.clear();
+    if (wanted.num_prompt_logprobs < 0) filled.scored.push_back(std::move(token));
+  }
+  return scored_row;
 }
 
 StepResult ModelRunner::collect(Ticket ticket) {
@@ -195,9 +218,7 @@ StepResult ModelRunner::collect(Ticket ticket) {
     for (size_t i = 0; i < wanted.positions.size(); ++i) {
       filled.tokens.push_back(staging.output.sampled(flight.shape, row++, wanted.num_logprobs));
     }
-    for (const int32_t id : wanted.scored_ids) {
-      filled.scored.push_back(staging.output.scored(flight.shape, scored_row++, id, wanted.num_prompt_logprobs));
-    }
+    scored_row = take_scores(wanted, flight.shape, staging.output, scored_row, filled);
     keep(wanted, filled.tokens);
   }
   return result;

@@ -44,6 +44,7 @@ class ModelRunner : public Runner {
     uint64_t occupant;                ///< the sequence that was in it at launch
     std::vector<int64_t> positions;   ///< where each sample goes
     std::vector<int32_t> scored_ids;  ///< prompt tokens whose scores come
+    std::vector<int32_t> lists;       ///< ScheduledSlot::scored_lists
     int32_t num_logprobs, num_prompt_logprobs;
   };
   /// What a step in flight keeps until it has been collected.
@@ -68,6 +69,8 @@ class ModelRunner : public Runner {
   void run(const StepPlan& plan, Staging& staging);
   void hand_over(TensorView hidden, Staging& staging);
   Staging& staging_of(Ticket ticket) { return staging_[ticket % staging_.size()]; }
+  static int64_t take_scores(const Wanted& wanted, const StepOutputShape& shape, const StepOutput& output,
+                             int64_t scored_row, StepResult::Slot& filled);
   void keep(const Wanted& wanted, const std::vector<SampledToken>& tokens);
 
   Ops& ops_;

@@ -64,6 +64,8 @@ struct RequestOutput {
   int64_t request_id = 0;
   std::vector<SequenceOutput> outputs;            ///< empty when error is set
   std::vector<PositionLogprobs> prompt_logprobs;  ///< of prompt tokens 1, 2, ... (the first has none), when asked for
+  /// Of prompt_logprob_ids, row after row; minus infinity where a row has fewer ids.
+  std::vector<float> prompt_token_id_logprobs;
   int64_t num_prompt_tokens = 0;
   int64_t num_completion_tokens = 0;  ///< of all outputs
   std::optional<RequestError> error;

@@ -26,8 +26,18 @@ std::optional<RequestError> check_prompt(const std::vector<int32_t>& prompt, int
 }
 
 std::optional<RequestError> check_logprobs(const Request& request, int64_t vocab_size, int64_t allowed_bytes) {
+  const PromptLogprobIds& lists = request.sampling.prompt_logprob_ids;
+  const auto num_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  const int64_t num_rows = std::max<int64_t>(0, num_tokens - 1 - lists.start);
+  if (lists.width > 0 && lists.num_rows() != num_rows) {
+    return invalid_request(
+        {"prompt_logprob_token_ids",
+         fmt::format("prompt_logprob_token_ids has {} rows; the prompt has {} tokens, {} of them behind position {} "
+                     "(prompt_logprob_start): give a row for each of these",
+                     lists.num_rows(), num_tokens, num_rows, lists.start)});
+  }
   const int64_t bytes = prompt_logprob_bytes(request, vocab_size);
-  if (bytes <= allowed_bytes) return std::nullopt;
+  if (bytes <= allowed_bytes || !request.sampling.prompt_logprobs) return std::nullopt;
   return invalid_request(
       {"prompt_logprobs",
        fmt::format("prompt_logprobs asks for {} tokens at each of {} positions, {} of memory; a row may report {}: ask "
@@ -66,9 +76,10 @@ RequestError too_many_logprobs(int64_t number, int64_t num_entries, int64_t allo
 }
 
 int64_t prompt_logprob_bytes(const Request& request, int64_t vocab_size) {
-  if (!request.sampling.prompt_logprobs) return 0;
+  const auto listed = static_cast<int64_t>(request.sampling.prompt_logprob_ids.ids.size() * sizeof(float));
+  if (!request.sampling.prompt_logprobs) return listed;
   const auto num_positions = static_cast<int64_t>(request.prompt_token_ids.size()) - 1;
-  return num_positions * logprob_bytes(num_entries(*request.sampling.prompt_logprobs, vocab_size));
+  return listed + num_positions * logprob_bytes(num_entries(*request.sampling.prompt_logprobs, vocab_size));
 }
 
 std::optional<RequestError> check_request(const Request& request, const SampleConstraints& constraints,

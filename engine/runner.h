@@ -31,6 +31,7 @@ struct StepResult {
     int32_t slot = 0;
     std::vector<SampledToken> tokens;       ///< one per wanted logits row, in order
     std::vector<SampledToken> scored = {};  ///< one per scored prompt position of the step, in order
+    std::vector<float> listed = {};         ///< logprobs of ScheduledSlot::scored_lists; minus infinity for -1
   };
   uint64_t step_id = 0;
   std::vector<Slot> slots;  ///< scheduled slots that wanted logits or scores, in the plan's order
@@ -48,7 +49,8 @@ struct RunnerLimits {
   int64_t max_num_adjusted = std::numeric_limits<int64_t>::max();
   int64_t max_num_batched_tokens = 0;  ///< tokens of one step
   int64_t max_logits_rows = 0;         ///< logits rows of one step; >= max_num_seqs
-  int64_t max_scored_rows = 0;         ///< scored prompt positions of one step; 0: prompts cannot be scored
+  /// Scores of prompts of one step: a position's most likely tokens are one row, its list another. 0: none.
+  int64_t max_scored_rows = 0;
   int64_t max_logprobs = 0;            ///< most likely tokens reported per position, at most; the vocabulary: no limit
   int64_t max_model_len = 0;
   int64_t vocab_size = 0;

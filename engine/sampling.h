@@ -26,6 +26,16 @@ struct ThinkingBudget {
   bool operator==(const ThinkingBudget&) const = default;
 };
 
+/// Tokens whose logprobs are reported at positions of the prompt, chosen per position: row i's behind the prompt's
+/// first start + i + 1 tokens, in the place of the next one.
+struct PromptLogprobIds {
+  int64_t width = 0;        ///< ids of a row; 0: nothing is asked for
+  SharedList<int32_t> ids;  ///< row after row; -1 where a row has fewer
+  int64_t start = 0;        ///< >= 0
+  int64_t num_rows() const { return width > 0 ? static_cast<int64_t>(ids.size()) / width : 0; }
+  bool operator==(const PromptLogprobIds&) const = default;
+};
+
 /// What one row asks of the sampler; names and meanings of vLLM's SamplingParams. app/rows fills it from a record over
 /// the job's defaults.
 struct SamplingParams {
@@ -38,7 +48,8 @@ struct SamplingParams {
   double frequency_penalty = 0;   ///< [-2, 2]; of generated tokens
   double repetition_penalty = 1;  ///< > 0; of prompt and generated tokens
   std::optional<uint64_t> seed;
-  std::optional<int64_t> max_tokens;  ///< >= 1 (0 with prompt_logprobs: score only); empty: what max_model_len leaves
+  std::optional<int64_t>
+      max_tokens;  ///< >= 1 (0 with scores of the prompt: score only); empty: what max_model_len leaves
   int64_t min_tokens = 0;             ///< nothing but a limit ends the sequence before this many
   std::vector<std::string> stop;      ///< non-empty strings
   std::vector<int32_t> stop_token_ids;
@@ -46,12 +57,13 @@ struct SamplingParams {
   bool ignore_eos = false;
   bool skip_special_tokens = true;
   bool detokenize = true;                  ///< false: no text, and so no stop strings
-  bool skip_reading_prefix_cache = false;  ///< also while prompt_logprobs are computed, which need every position
+  bool skip_reading_prefix_cache = false;  ///< also while the prompt is scored, which needs every position
   SharedList<std::pair<int32_t, float>> logit_bias;   ///< ascending ids; added to the logits, [-100, 100]
   SharedList<int32_t> allowed_token_ids;              ///< empty: all
   std::vector<std::vector<int32_t>> bad_words;        ///< token sequences that never appear; at most 128, none empty
   std::optional<int64_t> logprobs;         ///< most likely tokens reported per generated one; -1: the whole vocabulary
   std::optional<int64_t> prompt_logprobs;  ///< the same per prompt token
+  PromptLogprobIds prompt_logprob_ids;     ///< a row for each prompt token behind the first start + 1
   std::vector<int32_t> logprob_token_ids;  ///< at most 128: reported instead of the most likely ones
   RepetitionDetection repetition_detection;
   std::optional<ThinkingBudget> thinking_budget;
@@ -75,6 +87,11 @@ std::optional<FieldError> check(const SamplingParams& params, int64_t vocab_size
 /// Applies greedy forcing, clamps (0 < t < 0.01 becomes 0.01, biases end at +-100) and what one field implies for
 /// another: logprob_token_ids ask for logprobs. Call after check().
 SamplingParams normalized(SamplingParams params);
+
+/// Positions of the prompt are scored: for the most likely tokens, or for some of their own.
+inline bool scores_prompt(const SamplingParams& params) {
+  return params.prompt_logprobs || params.prompt_logprob_ids.width > 0;
+}
 
 /// Takes the most likely token everywhere.
 inline bool is_greedy(const SamplingParams& params) { return params.temperature < 1e-5; }

@@ -41,8 +41,11 @@ Violation check_counts(const SamplingParams& p) {
   if (p.n > 1 && is_greedy(p))
     return FieldError{"n", fmt::format("n is {}; it must be 1 when temperature is 0: all samples would be equal", p.n)};
   if (p.max_tokens && *p.max_tokens < 0) return field_error("max_tokens", *p.max_tokens, "at least 1");
-  if (p.max_tokens == 0 && !p.prompt_logprobs)
-    return FieldError{"max_tokens", "max_tokens is 0; it must be at least 1, or 0 with prompt_logprobs to score only"};
+  if (p.max_tokens == 0 && !scores_prompt(p))
+    return FieldError{
+        "max_tokens",
+        "max_tokens is 0; it must be at least 1, or 0 with prompt_logprobs or prompt_logprob_token_ids to "
+        "score only"};
   if (p.max_tokens == 0 && p.n > 1) return field_error("n", p.n, "1 when max_tokens is 0");
   if (p.min_tokens < 0) return field_error("min_tokens", p.min_tokens, "at least 0");
   if (p.max_tokens && p.min_tokens > *p.max_tokens)
@@ -111,8 +114,26 @@ Violation check_logprobs_count(const char* field, std::optional<int64_t> count, 
                          *count == -1 ? fmt::format(", the whole vocabulary of {}", wanted) : "", max_logprobs)};
 }
 
+Violation check_prompt_ids(const PromptLogprobIds& p, int64_t vocab_size, int64_t max_logprobs) {
+  const char* field = "prompt_logprob_token_ids";
+  if (p.start < 0) return field_error("prompt_logprob_start", p.start, "at least 0");
+  const int64_t most = max_logprobs < 0 ? vocab_size : max_logprobs;
+  if (p.width > most)
+    return FieldError{field, fmt::format("{} has rows of {} ids; at most {} are allowed: raise --max-logprobs", field,
+                                         p.width, most)};
+  for (size_t i = 0; i < p.ids.size(); ++i)
+    if (p.ids[i] < -1 || p.ids[i] >= vocab_size)
+      return FieldError{field,
+                        fmt::format("{}[{}][{}] is {}; it must be -1 (none), or between 0 and {}, the last id of "
+                                    "the vocabulary",
+                                    field, i / static_cast<size_t>(p.width), i % static_cast<size_t>(p.width), p.ids[i],
+                                    vocab_size - 1)};
+  return std::nullopt;
+}
+
 Violation check_logprobs(const SamplingParams& p, int64_t vocab_size, int64_t max_logprobs) {
   if (auto wrong = check_logprobs_count("prompt_logprobs", p.prompt_logprobs, vocab_size, max_logprobs)) return wrong;
+  if (auto wrong = check_prompt_ids(p.prompt_logprob_ids, vocab_size, max_logprobs)) return wrong;
   const auto num_ids = static_cast<int64_t>(p.logprob_token_ids.size());
   if (num_ids == 0) return check_logprobs_count("logprobs", p.logprobs, vocab_size, max_logprobs);
   if (num_ids > kMaxLogprobTokenIds)
@@ -131,6 +152,7 @@ Violation check_thinking_and_trace(const SamplingParams& p) {
   const char* other = p.n > 1                ? "n above 1"
                       : !p.bad_words.empty() ? "bad_words"
                       : p.prompt_logprobs    ? "prompt_logprobs"
+                      : scores_prompt(p)     ? "prompt_logprob_token_ids"
                       : p.thinking_budget    ? "thinking_token_budget"
                                              : nullptr;
   if (other == nullptr) return std::nullopt;

@@ -180,6 +180,7 @@ size_t Scheduler::youngest_unscheduled() const {
 // Positions computed again, after a preemption, keep the scores they have.
 void Scheduler::plan_scores(Sequence& sequence, ScheduledSlot& slot, Budget& budget) {
   slot.scored_begin = slot.num_scored = 0;
+  slot.scored_lists.clear();
   if (!sequence.is_prompt_scored()) return;
   const int64_t begin = std::max(slot.start, sequence.num_scores_planned_);
   const int64_t end = std::min(slot.start + slot.num_tokens, sequence.num_prompt_tokens_ - 1);
@@ -187,7 +188,13 @@ void Scheduler::plan_scores(Sequence& sequence, ScheduledSlot& slot, Budget& bud
   slot.scored_begin = static_cast<int32_t>(begin - slot.start);
   slot.num_scored = static_cast<int32_t>(end - begin);
   sequence.num_scores_planned_ = end;
-  budget.scored_rows -= end - begin;
+  budget.scored_rows -= (end - begin) * sequence.num_score_rows();
+  const PromptLogprobIds& lists = sequence.sampling_.params->prompt_logprob_ids;
+  const int64_t from = std::max(begin, lists.start);
+  if (lists.width == 0 || from >= end) return;
+  slot.scored_lists.assign(static_cast<size_t>((from - begin) * lists.width), -1);  // none before start
+  const auto first = lists.ids.begin() + (from - lists.start) * lists.width;
+  slot.scored_lists.insert(slot.scored_lists.end(), first, first + (end - from) * lists.width);
 }
 
 void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTables& appended, StepPlan& plan,
@@ -281,7 +288,7 @@ std::span<const SequenceUpdate> Scheduler::update(const StepResult& result) {
     if (got == nullptr || sequence.status_ == SequenceStatus::kFinished || entry.epoch != sequence.epoch_) continue;
     sequence.num_scores_collected_ += entry.num_scored;
     if (entry.wants_logits) take_sample(sequence, got->tokens.front());
-    updates_.push_back({&sequence, got->tokens, got->scored});
+    updates_.push_back({&sequence, got->tokens, got->scored, got->listed});
   }
   TM_ASSERT(next == result.slots.size(), "step {} brings tokens of {} slots, {} were asked for", result.step_id,
             result.slots.size(), next);

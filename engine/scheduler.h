@@ -36,6 +36,7 @@ struct SequenceUpdate {
   Sequence* sequence = nullptr;
   std::span<const SampledToken> tokens;
   std::span<const SampledToken> scored;  ///< the next prompt tokens in order, each once
+  std::span<const float> listed;         ///< StepResult::Slot's
 };
 
 /// Continuous batching of one replica: decides what each step computes. Pure host logic; one thread.

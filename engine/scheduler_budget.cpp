@@ -55,7 +55,7 @@ int64_t Scheduler::num_tokens_within(const Sequence& sequence, int64_t start, co
   }
   int64_t end = start + num_tokens;
   if (sequence.is_prompt_scored()) {
-    const int64_t last = std::max(start, sequence.num_scores_planned_) + budget.scored_rows;
+    const int64_t last = std::max(start, sequence.num_scores_planned_) + budget.scored_rows / sequence.num_score_rows();
     if (last < sequence.num_prompt_tokens_ - 1) end = std::min(end, last);
   }
   if (end > start && end == sequence.num_tokens() && budget.logits_rows == 0) --end;

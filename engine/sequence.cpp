@@ -17,6 +17,8 @@ Sequence::Sequence(int64_t handle, std::shared_ptr<const std::vector<int32_t>> p
   TM_ASSERT(num_prompt_tokens_ > 0 && max_num_tokens >= num_prompt_tokens_, "prompt {}, limit {}", num_prompt_tokens_,
             max_num_tokens);
   TM_ASSERT(sampling_.params != nullptr);
+  if (!sampling_.params->prompt_logprobs) num_scores_planned_ = sampling_.params->prompt_logprob_ids.start;
+  num_scores_collected_ = num_scores_planned_;
 }
 
 SlotSampling Sequence::slot_sampling(int64_t vocab_size) const {

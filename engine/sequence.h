@@ -60,9 +60,13 @@ class Sequence {
   int64_t num_schedulable_tokens() const;
   /// The same if everything before position had been computed.
   int64_t num_schedulable_tokens_from(int64_t position) const;
-  /// Every prompt token but the first gets its logprob: the positions before them are scored once each. The first of a
-  /// request's samples scores the prompt of all.
-  bool is_prompt_scored() const { return sampling_.params->prompt_logprobs && options_.sample_index == 0; }
+  /// Prompt tokens get logprobs, all but the first or those from one on: the positions before them are scored once
+  /// each. The first of a request's samples scores the prompt of all.
+  bool is_prompt_scored() const { return scores_prompt(*sampling_.params) && options_.sample_index == 0; }
+  /// Rows that a runner scores for each such position: one for the most likely tokens, one for its own list.
+  int64_t num_score_rows() const {
+    return (sampling_.params->prompt_logprobs ? 1 : 0) + (sampling_.params->prompt_logprob_ids.width > 0 ? 1 : 0);
+  }
   /// It computes what is cached all the same: it was asked to, or positions are still to be scored.
   bool skips_reading_prefix_cache() const {
     return options_.skip_reading_prefix_cache || (is_prompt_scored() && num_scores_planned_ < num_prompt_tokens_ - 1);

@@ -49,6 +49,7 @@ StepInput::Layout::Layout(const RunnerLimits& limits) {
   scored_ids = field(DType::kI32, scored);
   scored_num_logprobs = field(DType::kI32, scored);
   scored_listed_slots = field(DType::kI32, scored);
+  scored_lists = field(DType::kI32, scored * limits.max_logprobs);
   for (const KvSpec& spec : limits.kv_groups) {
     max_blocks.push_back((limits.max_model_len + spec.block_size - 1) / spec.block_size);
     block_tables.push_back(field(DType::kI32, seqs * max_blocks.back()));
@@ -143,20 +144,39 @@ void StepInput::fill_scored(const StepPlan& plan, const std::vector<SlotState>& 
   int32_t token = 0, row = 0;
   for (const ScheduledSlot& s : plan.scheduled) {
     const SlotState& slot = slots[s.slot];
-    for (int32_t i = s.scored_begin; i < s.scored_begin + s.num_scored; ++i, ++row) {
+    const auto score = [&](int32_t i, int32_t count, int32_t listed) {
       TM_ASSERT(i < s.num_tokens && s.start + i + 1 < slot.num_prompt_tokens, "slot {} scores position {} of a prompt of {}",
                 s.slot, s.start + i, slot.num_prompt_tokens);
       tokens[row] = token + i;
       ids[row] = slot.token_ids[s.start + i + 1];
-      num_logprobs[row] = slot.num_prompt_logprobs;
-      listed_slots[row] = -1;
-    }
+      num_logprobs[row] = count;
+      listed_slots[row] = listed;
+      ++row;
+    };
+    const int32_t end = s.scored_begin + s.num_scored, width = static_cast<int32_t>(s.list_width());
+    for (int32_t i = s.scored_begin; i < end && slot.num_prompt_logprobs >= 0; ++i)
+      score(i, slot.num_prompt_logprobs, -1);
+    for (int32_t i = s.scored_begin; i < end && width > 0; ++i) score(i, width, row);
     token += s.num_tokens;
   }
   for (const Field& field : {layout_.scored_tokens, layout_.scored_ids, layout_.scored_num_logprobs,
                              layout_.scored_listed_slots}) {
     copy_used(field, row);
   }
+}
+
+/// The lists of scored rows that have one, in their rows of a table that is width wide.
+void StepInput::fill_lists(const StepPlan& plan, const std::vector<SlotState>& slots, int64_t width) {
+  auto* lists = host<int32_t>(layout_.scored_lists);
+  int64_t row = 0;
+  for (const ScheduledSlot& s : plan.scheduled) {
+    if (slots[s.slot].num_prompt_logprobs >= 0) row += s.num_scored;
+    const int64_t own_width = s.list_width();
+    for (int64_t i = 0; i < s.num_scored && own_width > 0; ++i, ++row) {
+      for (int64_t k = 0; k < own_width; ++k) lists[row * width + k] = std::max(0, s.scored_lists[i * own_width + k]);
+    }
+  }
+  copy_used(layout_.scored_lists, row * width);
 }
 
 void StepInput::fill_group(int group, const StepPlan& plan, const std::vector<SlotState>& slots) {
@@ -176,15 +196,21 @@ void StepInput::fill_group(int group, const StepPlan& plan, const std::vector<Sl
   }
 }
 
+int64_t StepInput::num_scored_rows(const ScheduledSlot& scheduled, const SlotState& slot) {
+  return scheduled.num_scored * ((slot.num_prompt_logprobs >= 0 ? 1 : 0) + (scheduled.list_width() > 0 ? 1 : 0));
+}
+
 StepOutputShape StepInput::output_shape(const StepPlan& plan, const std::vector<SlotState>& slots) {
   StepOutputShape shape;
   for (const ScheduledSlot& s : plan.scheduled) {
     const SlotState& slot = slots[s.slot];
     shape.num_rows += static_cast<int64_t>(s.logits_rows.size());
-    shape.num_scored += s.num_scored;
+    shape.num_scored += num_scored_rows(s, slot);
     if (!s.logits_rows.empty()) shape.num_logprobs = std::max<int64_t>(shape.num_logprobs, slot.num_logprobs);
     if (s.num_scored > 0) {
-      shape.num_prompt_logprobs = std::max<int64_t>(shape.num_prompt_logprobs, slot.num_prompt_logprobs);
+      shape.num_prompt_logprobs =
+          std::max<int64_t>({shape.num_prompt_logprobs, slot.num_prompt_logprobs, s.list_width()});
+      shape.list_width = std::max(shape.list_width, s.list_width());
     }
   }
   return shape;
@@ -205,6 +231,7 @@ StepTensors StepInput::stage(const StepPlan& plan, const std::vector<SlotState>&
   ops_.stream().copy(device_.data(), host_.data(), layout_.small_bytes);
   copy_used(layout_.masked_ids, num_masked);
   fill_scored(plan, slots);
+  if (shape.list_width > 0) fill_lists(plan, slots, shape.list_width);
   StepTensors step;
   step.token_ids = device(layout_.token_ids, {tokens});
   step.positions = device(layout_.positions, {tokens});
@@ -219,6 +246,7 @@ StepTensors StepInput::stage(const StepPlan& plan, const std::vector<SlotState>&
   step.scored_tokens = device(layout_.scored_tokens, {shape.num_scored});
   step.scored = {device(layout_.scored_ids, {shape.num_scored}), device(layout_.scored_num_logprobs, {shape.num_scored}),
                  device(layout_.scored_listed_slots, {shape.num_scored})};
+  if (shape.list_width > 0) step.scored_lists = device(layout_.scored_lists, {shape.num_scored, shape.list_width});
   step.num_groups = num_groups;
   for (int g = 0; g < num_groups; ++g) {
     step.groups[g].slot_mapping = device(layout_.slot_mappings[g], {tokens});

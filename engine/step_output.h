@@ -11,9 +11,10 @@ namespace tokenmill {
 /// How much of the output of one step is used.
 struct StepOutputShape {
   int64_t num_rows = 0;  ///< sampled
-  int64_t num_scored = 0;
+  int64_t num_scored = 0;     ///< rows
   int64_t num_logprobs = -1;  ///< the most that a sampled row reports; -1: no row reports any
-  int64_t num_prompt_logprobs = -1;
+  int64_t num_prompt_logprobs = -1;  ///< the most that a scored row reports
+  int64_t list_width = 0;            ///< of the longest list of a scored row
 };
 
 /// What a step brings back, in fixed device buffers with host twins: chosen tokens, and logprobs where they are wanted.

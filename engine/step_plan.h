@@ -53,6 +53,10 @@ struct ScheduledSlot {
   std::vector<StepConstraints> constraints;
   /// Offsets [scored_begin, scored_begin + num_scored) inside [0, num_tokens): the prompt token behind each is scored.
   int32_t scored_begin = 0, num_scored = 0;
+  /// Tokens whose logprobs are reported at each of these positions besides what SlotSampling asks for: as many for
+  /// each, position after position, -1 where one has fewer. Empty: none at any.
+  std::vector<int32_t> scored_lists;
+  int64_t list_width() const { return num_scored > 0 ? static_cast<int64_t>(scored_lists.size()) / num_scored : 0; }
   bool operator==(const ScheduledSlot&) const = default;
 };
 
@@ -93,7 +97,6 @@ struct StepPlan {
 
   int64_t num_tokens() const;       ///< sum of scheduled num_tokens
   int64_t num_logits_rows() const;  ///< sum of scheduled logits_rows
-  int64_t num_scored() const;       ///< sum of scheduled num_scored
   bool operator==(const StepPlan&) const = default;
 };
 

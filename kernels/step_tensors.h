@@ -41,7 +41,8 @@ struct StepTensors {
   LogitsRows rows;           ///< R
   LogprobRows sampled;       ///< R; token_ids undefined: they are what was sampled. num_top undefined: no row wants any
   TensorView scored_tokens;  ///< [N] i32: index of the token behind which a prompt token is scored
-  LogprobRows scored;        ///< N
+  LogprobRows scored;        ///< N; listed_slots name rows of scored_lists
+  TensorView scored_lists;   ///< [N, K] i32; undefined: no scored row has a list
   struct Group {
     TensorView block_table;   ///< [S, max_blocks] i32; entry b covers positions [b * block_size, (b + 1) * block_size)
     TensorView slot_mapping;  ///< [T] i64: block id * block_size + offset, or -1

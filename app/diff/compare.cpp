@@ -19,7 +19,7 @@ constexpr size_t kShownBefore = 20;  // of a text in front of where it differs
 struct Place {
   std::string field;
   std::string_view name;     // nearest member
-  bool in_logprobs = false;  // inside a member logprobs or prompt_logprobs
+  bool in_logprobs = false;  // inside a member of logprobs
 };
 
 bool is_logprob(const Place& place) {
@@ -112,8 +112,9 @@ class Walk {
 
   void visit_members(const Place& place, const JsonValue& a, const JsonValue& b) {
     const auto inside = [&](const std::string& name) {
-      return Place{place.field.empty() ? name : place.field + "." + name, name,
-                   place.in_logprobs || name == "logprobs" || name == "prompt_logprobs"};
+      return Place{
+          place.field.empty() ? name : place.field + "." + name, name,
+          place.in_logprobs || name == "logprobs" || name == "prompt_logprobs" || name == "prompt_token_id_logprobs"};
     };
     for (const auto& [name, value] : a.members()) {
       const JsonValue* other = b.find(name);

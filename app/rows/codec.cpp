@@ -199,6 +199,7 @@ void Codec::keep_for_answer(const ParsedRow& row, const PromptTokens& prompt, Ro
   const SamplingParams& sampling = row.settings.sampling;
   item.answer = row.settings.answer;
   item.skip_special_tokens = sampling.skip_special_tokens;
+  item.prompt_list_width = sampling.prompt_logprob_ids.width;
   item.logprobs = sampling.logprobs.has_value() || !sampling.logprob_token_ids.empty();
   item.echo_logprobs = echoes_logprobs(row);
   if (item.answer.return_token_ids || item.echo_logprobs) item.prompt_token_ids = prompt.ids;

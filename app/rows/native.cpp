@@ -91,6 +91,18 @@ std::string beginning(const RowItem& item) {
   return fmt::format("{{\"id\":{},\"row\":{},\"outputs\":[", item.id_json, item.row());
 }
 
+/// Lists of width numbers; null where a row listed no id.
+void append_rows(std::string& out, const std::vector<float>& values, int64_t width) {
+  out += '[';
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool begins = i % static_cast<size_t>(width) == 0;
+    if (begins) out += i > 0 ? "],[" : "[";
+    if (!begins) out += ',';
+    append_finite(out, values[i]);
+  }
+  out += values.empty() ? "]" : "]]";
+}
+
 void finish(std::string& out, const RowItem& item) {
   if (!item.passthrough_json.empty()) out += ",\"input\":" + item.passthrough_json;
   out += '}';
@@ -165,6 +177,10 @@ std::string format_native(const RowItem& item, const RequestOutput& output, cons
   if (item.prompt_logprobs) {
     out += ",\"prompt_logprobs\":";
     append_logprobs(out, output.prompt_logprobs, true);
+  }
+  if (item.prompt_list_width > 0) {
+    out += ",\"prompt_token_id_logprobs\":";
+    append_rows(out, output.prompt_token_id_logprobs, item.prompt_list_width);
   }
   if (item.answer.return_prompt_text) {
     out += ",\"prompt_text\":";

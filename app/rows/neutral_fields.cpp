@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "app/rows/field_table.h"
 
 // Names that rows written for other programs carry, and what they may say.
@@ -25,6 +27,19 @@ bool text_format(const JsonValue& v) {
 bool text_only(const JsonValue& v) {
   return v.is_array() && v.items().size() == 1 && v.items()[0].is_string() && v.items()[0].as_string() == "text";
 }
+bool output_kind(const JsonValue& v) {
+  if (v.is_number()) return zero(v) || one(v) || is_number(v, 2);
+  return v.is_string() && (v.as_string() == "CUMULATIVE" || v.as_string() == "DELTA" || v.as_string() == "FINAL_ONLY");
+}
+bool positive(const JsonValue& v) { return v.is_number() && v.fits_int64() && v.as_int64() >= 1; }
+bool has_64_bits(const JsonValue& v) {
+  if (v.is_array()) return std::all_of(v.items().begin(), v.items().end(), has_64_bits);
+  if (v.is_object())
+    return std::all_of(v.members().begin(), v.members().end(), [](const auto& m) { return has_64_bits(m.second); });
+  const bool whole = v.is_number() && v.number_text().find_first_not_of("-0123456789") == std::string_view::npos;
+  return !whole || v.fits_int64() || v.fits_uint64();
+}
+bool arguments(const JsonValue& v) { return v.is_object() && has_64_bits(v); }
 bool auto_or_none(const JsonValue& v) { return v.is_string() && (v.as_string() == "auto" || v.as_string() == "none"); }
 bool auto_or_default(const JsonValue& v) {
   return v.is_string() && (v.as_string() == "auto" || v.as_string() == "default");
@@ -48,10 +63,12 @@ const std::vector<NeutralField>& neutral_fields() {
       {"beam_width", kAllShapes, one, "1"},
       {"top_logprobs", kN, zero, "0", "logprobs"},
       {"flat_logprobs", kBodies, no, "false"},
-      {"prompt_logprob_token_ids", kAllShapes, never, nullptr},
-      {"prompt_logprob_start", kAllShapes, zero, "0"},
-      {"output_kind", kAllShapes, never, nullptr},
-      {"stream_interval", kAllShapes, never, nullptr},
+      {"prompt_logprob_token_ids", kBodies, never, nullptr},
+      {"prompt_logprob_start", kBodies, zero, "0"},
+      // How an answer is handed out while it grows: here it is written when it is whole.
+      {"output_kind", kAllShapes, output_kind, "\"CUMULATIVE\", \"DELTA\" or \"FINAL_ONLY\""},
+      {"stream_interval", kAllShapes, positive, "whole numbers of at least 1"},
+      {"skip_clone", kAllShapes, [](const JsonValue& v) { return v.is_bool(); }, "true and false"},
       {"structured_outputs", kAllShapes, never, nullptr},
       {"guided_decoding", kAllShapes, never, nullptr},
       {"guided_json", kAllShapes, never, nullptr},
@@ -62,8 +79,9 @@ const std::vector<NeutralField>& neutral_fields() {
       {"guided_decoding_backend", kAllShapes, never, nullptr},
       {"guided_whitespace_pattern", kAllShapes, never, nullptr},
       {"response_format", kAllShapes, text_format, "{\"type\":\"text\"}"},
-      {"extra_args", kAllShapes, never, nullptr},
-      {"vllm_xargs", kAllShapes, never, nullptr},
+      // For samplers of one's own, of which there are none.
+      {"extra_args", kAllShapes, arguments, "an object whose whole numbers have 64 bits"},
+      {"vllm_xargs", kAllShapes, arguments, "an object whose whole numbers have 64 bits"},
       {"watermarking", kAllShapes, no, "false"},
       {"routed_experts_prompt_start", kAllShapes, zero, "0"},
       {"suffix", kN | kText, empty, "\"\""},

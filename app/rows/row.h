@@ -77,6 +77,7 @@ class RowItem final : public jobs::WorkItem {
   std::string prompt_field;  ///< which of the row's fields a complaint about its prompt names
   AnswerOptions answer;
   bool logprobs = false, prompt_logprobs = false;  ///< the row asked for them
+  int64_t prompt_list_width = 0;                   ///< of prompt_logprob_token_ids; 0: not asked for
   bool echo_logprobs = false;                      ///< a completion's logprobs begin with those of its prompt
   bool skip_special_tokens = true;                 ///< in its text
   std::string prompt_text;                         ///< for return_prompt_text

@@ -72,6 +72,14 @@ void set_thinking_token_budget(ParsedRow& row, const JsonValue& value, std::stri
   row.settings.thinking_token_budget = value.as_int64() == -1 ? std::nullopt : std::optional<int64_t>(value.as_int64());
 }
 
+void set_prompt_logprob_start(ParsedRow& row, const JsonValue& value, std::string_view field) {
+  PromptLogprobIds& lists = sampling(row).prompt_logprob_ids;
+  lists.start = read_integer(value, field);
+  if (lists.width == 0)
+    throw BadRow{"invalid_request", std::string(field),
+                 fmt::format("{} is {}; it needs prompt_logprob_token_ids", field, lists.start)};
+}
+
 /// OpenAI's chat: a switch here, the number in top_logprobs, which stands behind it in the table.
 void set_chat_logprobs(ParsedRow& row, const JsonValue& value, std::string_view field) {
   std::optional<int64_t>& count = sampling(row).logprobs;
@@ -127,6 +135,11 @@ const std::vector<Field>& sampling_fields() {
       {"logprob_token_ids", kAllShapes,
        [](ParsedRow& r, const JsonValue& v, auto f) { sampling(r).logprob_token_ids = read_token_ids(v, f); }},
       {"prompt_logprobs", kAllShapes, set_logprobs<&P::prompt_logprobs>},
+      {"prompt_logprob_token_ids", kN,
+       [](ParsedRow& r, const JsonValue& v, auto f) {
+         sampling(r).prompt_logprob_ids = read_prompt_logprob_ids(v, f);
+       }},
+      {"prompt_logprob_start", kN, set_prompt_logprob_start},
       {"skip_special_tokens", kAllShapes, set_boolean<&P::skip_special_tokens>},
       // With the tokenizers that are understood, special tokens have no spaces between them either way.
       {"spaces_between_special_tokens", kAllShapes,

@@ -123,6 +123,31 @@ std::vector<std::pair<int32_t, float>> read_logit_bias(const JsonValue& value, s
   return biases;
 }
 
+PromptLogprobIds read_prompt_logprob_ids(const JsonValue& value, std::string_view field) {
+  PromptLogprobIds out;
+  if (!value.is_array()) refuse(field, value, "a list of lists of token ids");
+  for (const JsonValue& row : value.items()) {
+    if (!row.is_array()) refuse(field, value, "a list of lists of token ids");
+    out.width = std::max(out.width, static_cast<int64_t>(row.items().size()));
+  }
+  if (out.width == 0) refuse(field, value, "a list of lists of token ids, with one id at least");
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < value.items().size(); ++i) {
+    const std::vector<JsonValue>& row = value.items()[i].items();
+    for (size_t k = 0; k < row.size(); ++k) {
+      if (!row[k].is_number() || !row[k].fits_int64() || row[k].as_int64() < -1 ||
+          row[k].as_int64() > std::numeric_limits<int32_t>::max())
+        throw BadRow{
+            "invalid_request", std::string(field),
+            fmt::format("{}[{}][{}] is {}; it must be a token id, or -1 for none", field, i, k, shown(row[k]))};
+      ids.push_back(static_cast<int32_t>(row[k].as_int64()));
+    }
+    ids.resize((i + 1) * static_cast<size_t>(out.width), -1);
+  }
+  out.ids = std::move(ids);
+  return out;
+}
+
 RepetitionDetection read_repetition_detection(const JsonValue& value, std::string_view field) {
   if (!value.is_object()) refuse(field, value, "an object of max_pattern_size, min_pattern_size and min_count");
   RepetitionDetection out;

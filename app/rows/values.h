@@ -34,6 +34,8 @@ std::optional<uint64_t> read_seed(const io::JsonValue& value, std::string_view f
 std::optional<int64_t> read_logprobs(const io::JsonValue& value, std::string_view field);
 /// {"token id": number}, ascending ids.
 std::vector<std::pair<int32_t, float>> read_logit_bias(const io::JsonValue& value, std::string_view field);
+/// Lists of token ids, one a position; shorter ones are filled up with -1, which may stand in them too.
+PromptLogprobIds read_prompt_logprob_ids(const io::JsonValue& value, std::string_view field);
 RepetitionDetection read_repetition_detection(const io::JsonValue& value, std::string_view field);
 
 }  // namespace tokenmill::rows

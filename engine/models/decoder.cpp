@@ -139,12 +139,15 @@ TensorView Decoder::row_outputs(Ops& ops, TensorView row_tokens, const Activatio
 void Decoder::score(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& all,
                     const LogprobResult& out) const {
   const int64_t num_scored = step.scored_tokens.num_elements(), num_tokens = step.token_ids.num_elements();
-  for (int64_t begin = 0; begin < num_scored; begin += all.row_normed.rows()) {
-    const int64_t count = std::min(all.row_normed.rows(), num_scored - begin);
+  SamplingTables lists = tables;
+  lists.listed_ids = step.scored_lists;
+  const int64_t most = std::min(all.row_normed.rows(), num_tokens);  // a position may be two rows
+  for (int64_t begin = 0; begin < num_scored; begin += most) {
+    const int64_t count = std::min(most, num_scored - begin);
     const auto part = [&](const TensorView& view) { return view.slice_rows(begin, count); };
     const Activations a = cut(all, num_tokens, count);
     vocabulary_.score(ops, row_outputs(ops, part(step.scored_tokens), a),
-                      {part(step.scored.token_ids), part(step.scored.num_top), part(step.scored.listed_slots)}, tables,
+                      {part(step.scored.token_ids), part(step.scored.num_top), part(step.scored.listed_slots)}, lists,
                       a.head,
                       {part(out.logprobs), part(out.ranks), part(out.status), part(out.top_ids), part(out.top_logprobs),
                        part(out.top_ranks)});

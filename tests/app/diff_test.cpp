@@ -142,6 +142,15 @@ TEST_CASE("logprobs may be as far apart as the tolerance says, other numbers not
         "logprobs.text_offset[1]: 1 | 2");
 }
 
+TEST_CASE("logprobs of listed ids are logprobs") {
+  const auto listed = [](const char* value) {
+    return fmt::format(R"({{"id":1,"prompt_token_id_logprobs":[[{}]]}})", value);
+  };
+  CHECK(difference(listed("-1.5"), listed("-1.25"), 0.25) == "");
+  CHECK(difference(listed("-1.5"), listed("-1.25"), 0.1) == "prompt_token_id_logprobs[0][0]: -1.5 | -1.25");
+  CHECK(difference(listed("null"), listed("-1.25"), 9) == "prompt_token_id_logprobs[0][0]: null | -1.25");
+}
+
 TEST_CASE("another text goes before another logprob, and its logprobs are not measured") {
   const auto compare = [](const std::string& a, const std::string& b) {
     return diff::compare_rows(io::parse_json(a, "a"), io::parse_json(b, "b"), 0);

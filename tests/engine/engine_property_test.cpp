@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <set>
 
@@ -34,12 +35,13 @@ struct Expected {
 struct ExpectedRequest {
   std::vector<Expected> samples;
   std::vector<PositionLogprobs> prompt_logprobs;
+  std::vector<float> listed;
   std::string error_code;
 };
 
 struct Tally {
   int64_t requests = 0, refused = 0, failed = 0, stopped = 0, lengths = 0, dropped = 0, chunked = 0, scored = 0,
-          constrained = 0, preempted = 0, recomputed = 0, hits = 0, shared = 0, pipelined = 0,
+          constrained = 0, preempted = 0, recomputed = 0, hits = 0, shared = 0, pipelined = 0, listed = 0,
           preempted_in_pipelines = 0;
 };
 
@@ -49,6 +51,9 @@ bool refused(const Job& job, const Request& request) {
   const bool score_only = request.sampling.max_tokens == 0;
   if (num_prompt_tokens == 0 || num_prompt_tokens + (score_only ? 0 : 1) > limits.max_model_len) return true;
   if (request.prompt_token_ids.back() >= limits.vocab_size) return true;
+  const PromptLogprobIds& lists = request.sampling.prompt_logprob_ids;
+  if (lists.width > 0 && static_cast<int64_t>(lists.ids.size()) != lists.width * (num_prompt_tokens - 1 - lists.start))
+    return true;
   if (!job.options.scheduler.enable_chunked_prefill && num_prompt_tokens > limits.max_num_batched_tokens) return true;
   const int64_t longest =
       std::min(limits.max_model_len, num_prompt_tokens + request.sampling.max_tokens.value_or(1000)) - 1;
@@ -146,7 +151,7 @@ std::optional<Expected> run_sample(const Job& job, const Request& request, int i
 }
 
 ExpectedRequest run_alone(const Job& job, const Request& request) {
-  if (refused(job, request)) return {{}, {}, "invalid_request"};
+  if (refused(job, request)) return {.error_code = "invalid_request"};
   const SamplingParams& sampling = request.sampling;
   ExpectedRequest expected;
   const std::span<const int32_t> prompt(request.prompt_token_ids);
@@ -154,9 +159,15 @@ ExpectedRequest run_alone(const Job& job, const Request& request) {
     const auto count = static_cast<int32_t>(*sampling.prompt_logprobs);
     expected.prompt_logprobs.push_back(position_logprobs(job.model.score(prompt.first(i), prompt[i], count)));
   }
+  const PromptLogprobIds& lists = sampling.prompt_logprob_ids;
+  for (size_t i = 0; i < lists.ids.size(); ++i) {
+    const size_t length = static_cast<size_t>(lists.start) + i / static_cast<size_t>(lists.width) + 1;
+    expected.listed.push_back(lists.ids[i] < 0 ? -std::numeric_limits<float>::infinity()
+                                               : job.model.score(prompt.first(length), lists.ids[i], 0).logprob);
+  }
   for (int index = 0; index < (sampling.max_tokens == 0 ? 1 : sampling.n); ++index) {
     std::optional<Expected> sample = run_sample(job, request, index);
-    if (!sample) return {{}, {}, "internal"};
+    if (!sample) return {.error_code = "internal"};
     expected.samples.push_back(std::move(*sample));
   }
   return expected;
@@ -179,6 +190,7 @@ void check_output(const RequestOutput& got, const ExpectedRequest& expected, con
   REQUIRE(got.num_prompt_tokens == static_cast<int64_t>(request.prompt_token_ids.size()));
   REQUIRE(got.outputs.size() == expected.samples.size());
   REQUIRE(got.prompt_logprobs == expected.prompt_logprobs);
+  REQUIRE(got.prompt_token_id_logprobs == expected.listed);
   if (got.error) REQUIRE(!got.error->message.empty());
   int64_t num_completion_tokens = 0;
   for (size_t i = 0; i < got.outputs.size(); ++i) {
@@ -226,6 +238,7 @@ void run_job(uint64_t seed, Tally& tally) {
       num_prompt_tokens += output.num_prompt_tokens - (request.sampling.max_tokens == 0 ? 1 : 0);
     }
     tally.scored += static_cast<int64_t>(output.prompt_logprobs.size());
+    tally.listed += static_cast<int64_t>(output.prompt_token_id_logprobs.size());
     tally.constrained += SampleConstraints(request.sampling, job.options.eos_token_ids).empty() ? 0 : 1;
     if (!output.error) {
       for (const Expected& sample : expected.samples) {
@@ -281,6 +294,7 @@ TEST_CASE("random jobs give every request what it gets alone, once, and leave no
   CHECK(tally.recomputed > 5000 / share);
   CHECK(tally.hits > 10000 / share);
   CHECK(tally.shared > 20000 / share);
+  CHECK(tally.listed > 5000 / share);
   CHECK(tally.pipelined > 20000 / share);
   CHECK(tally.preempted_in_pipelines > 500 / share);
 }

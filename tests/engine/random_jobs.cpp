@@ -46,7 +46,7 @@ void make_limits(Random& random, Job& job) {
   limits.max_num_batched_tokens = random.between(1, 64);
   if (random.one_in(2)) limits.max_num_adjusted = random.between(1, limits.max_num_seqs);
   limits.max_logits_rows = random.one_in(4) ? random.between(1, limits.max_num_seqs) : limits.max_num_seqs;
-  limits.max_scored_rows = random.between(1, limits.max_num_batched_tokens);
+  limits.max_scored_rows = random.between(2, limits.max_num_batched_tokens + 1);
   limits.max_logprobs = 3;
   limits.vocab_size = random.between(4, 40);
   limits.num_stages = random.one_in(2) ? static_cast<int>(random.between(2, 4)) : 1;
@@ -55,8 +55,23 @@ void make_limits(Random& random, Job& job) {
                random.one_in(3) ? 60 : 0};
 }
 
+/// A list of tokens for every position of the prompt from one on; now and then one too many, which is refused.
+void list_prompt_ids(Random& random, const Job& job, Request& request) {
+  const auto num_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  if (num_tokens < 2) return;
+  PromptLogprobIds& lists = request.sampling.prompt_logprob_ids;
+  lists.start = random.between(0, num_tokens - 2);
+  lists.width = random.between(1, job.limits.max_logprobs);
+  std::vector<int32_t> ids;
+  const int64_t num_rows = num_tokens - 1 - lists.start + (random.one_in(20) ? 1 : 0);
+  for (int64_t i = num_rows * lists.width; i > 0; --i)
+    ids.push_back(static_cast<int32_t>(random.between(-1, job.limits.vocab_size - 1)));
+  lists.ids = std::move(ids);
+}
+
 /// What looks at more than the next token: masks and forced tokens of steps, logprobs, prompts that are scored.
-void add_constraints(Random& random, const Job& job, SamplingParams& sampling) {
+void add_constraints(Random& random, const Job& job, Request& request) {
+  SamplingParams& sampling = request.sampling;
   const auto id = [&] { return static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)); };
   const int64_t most = sampling.max_tokens.value_or(20);
   if (random.one_in(4) && sampling.stop.empty()) sampling.min_tokens = random.between(0, most);
@@ -66,7 +81,8 @@ void add_constraints(Random& random, const Job& job, SamplingParams& sampling) {
   }
   if (random.one_in(3)) sampling.logprobs = random.between(0, 3);
   if (random.one_in(4)) sampling.prompt_logprobs = random.between(0, 3);
-  if (sampling.prompt_logprobs && random.one_in(2)) {
+  if (random.one_in(4)) list_prompt_ids(random, job, request);
+  if (scores_prompt(sampling) && random.one_in(2)) {
     sampling.max_tokens = 0;
     sampling.min_tokens = 0;
     sampling.trace_decode_token_ids.clear();
@@ -98,7 +114,7 @@ Request make_request(Random& random, const Job& job, int64_t request_id) {
   if (random.one_in(4)) {
     request.sampling.stop_token_ids.push_back(static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)));
   }
-  if (job.limits.vocab_size >= 8 && random.one_in(2)) add_constraints(random, job, request.sampling);
+  if (job.limits.vocab_size >= 8 && random.one_in(2)) add_constraints(random, job, request);
   return request;
 }
 

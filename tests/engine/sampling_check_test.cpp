@@ -66,7 +66,8 @@ TEST_CASE("counts are held against each other") {
   CHECK(message({.n = 2, .temperature = 0}) ==
         "n: n is 2; it must be 1 when temperature is 0: all samples would be equal");
   CHECK(message({.max_tokens = 0}) ==
-        "max_tokens: max_tokens is 0; it must be at least 1, or 0 with prompt_logprobs to score only");
+        "max_tokens: max_tokens is 0; it must be at least 1, or 0 with prompt_logprobs or prompt_logprob_token_ids to "
+        "score only");
   CHECK(message({.max_tokens = -1}) == "max_tokens: max_tokens is -1; it must be at least 1");
   CHECK(message({.n = 2, .max_tokens = 0, .prompt_logprobs = 1}) == "n: n is 2; it must be 1 when max_tokens is 0");
   CHECK(message({.min_tokens = -1}) == "min_tokens: min_tokens is -1; it must be at least 0");
@@ -126,6 +127,21 @@ TEST_CASE("how many logprobs may be asked for") {
         "logprob_token_ids: logprob_token_ids has 129 ids; at most 128 are allowed");
 }
 
+TEST_CASE("ids listed for a prompt's positions are of the vocabulary or -1, and no more than logprobs may be") {
+  CHECK(message({.prompt_logprob_ids = {.width = 2, .ids = {-1, 0, 99, -1}, .start = 3}}) == "");
+  CHECK(message({.max_tokens = 0, .prompt_logprob_ids = {.width = 1, .ids = {5}}}) == "");
+  for (const int32_t id : {-2, 100})
+    CHECK(message({.prompt_logprob_ids = {.width = 2, .ids = {1, 2, 3, id}}}) ==
+          "prompt_logprob_token_ids: prompt_logprob_token_ids[1][1] is " + std::to_string(id) +
+              "; it must be -1 (none), or between 0 and 99, the last id of the vocabulary");
+  const std::vector<int32_t> many(21, 1);
+  CHECK(message({.prompt_logprob_ids = {.width = 21, .ids = many}}) ==
+        "prompt_logprob_token_ids: prompt_logprob_token_ids has rows of 21 ids; at most 20 are allowed: raise "
+        "--max-logprobs");
+  CHECK(message({.prompt_logprob_ids = {.width = 1, .ids = {1}, .start = -1}}) ==
+        "prompt_logprob_start: prompt_logprob_start is -1; it must be at least 0");
+}
+
 TEST_CASE("a replayed trace excludes what would change its tokens") {
   const std::vector<int32_t> trace = {1};
   const auto refused = [](const char* other) {
@@ -134,6 +150,8 @@ TEST_CASE("a replayed trace excludes what would change its tokens") {
   CHECK(message({.n = 2, .trace_decode_token_ids = trace}) == refused("n above 1"));
   CHECK(message({.bad_words = {{3}}, .trace_decode_token_ids = trace}) == refused("bad_words"));
   CHECK(message({.prompt_logprobs = 1, .trace_decode_token_ids = trace}) == refused("prompt_logprobs"));
+  CHECK(message({.prompt_logprob_ids = {.width = 1, .ids = {5}}, .trace_decode_token_ids = trace}) ==
+        refused("prompt_logprob_token_ids"));
   CHECK(message({.thinking_budget = ThinkingBudget{3, {1}, {2}, -1}, .trace_decode_token_ids = trace}) ==
         refused("thinking_token_budget"));
   CHECK(message({.thinking_budget = ThinkingBudget{-2, {1}, {2}, -1}}) ==

@@ -117,6 +117,37 @@ TEST_CASE("logits rows carry their slots, constraints and what they report; scor
   }
 }
 
+TEST_CASE("lists of scored positions are rows of their own, behind those of the most likely tokens") {
+  for (Ops* ops : test::backends()) {
+    CAPTURE(ops->describe());
+    StepInput input(*ops, limits());
+    StepPlan listed = plan();
+    listed.scheduled[0].num_scored = 2;
+    listed.scheduled[0].scored_lists = {4, -1, 5, 6};
+    listed.scheduled.push_back({.slot = 1, .start = 0, .num_tokens = 2, .scored_begin = 0, .num_scored = 1});
+    listed.scheduled[2].scored_lists = {7, 8, 9};
+    std::vector<SlotState> states = slots();
+    states[1].token_ids = {20, 21, 22};
+    states[1].num_prompt_tokens = 3;
+    states[1].block_ids = {{11}, {12}};
+    const StepOutputShape shape = StepInput::output_shape(listed, states);
+    CHECK(shape.num_scored == 5);
+    CHECK(shape.num_prompt_logprobs == 3);
+    CHECK(shape.list_width == 3);
+    const StepTensors step = input.stage(listed, states);
+    CHECK(read<int32_t>(*ops, step.scored_tokens) == Ids{1, 2, 1, 2, 6});
+    CHECK(read<int32_t>(*ops, step.scored.token_ids) == Ids{32, 33, 32, 33, 21});
+    CHECK(read<int32_t>(*ops, step.scored.num_top) == Ids{2, 2, 2, 2, 3});
+    CHECK(read<int32_t>(*ops, step.scored.listed_slots) == Ids{-1, -1, 2, 3, 4});
+    CHECK(step.scored_lists.cols() == 3);
+    const Ids lists = read<int32_t>(*ops, step.scored_lists);
+    CHECK(Ids(lists.begin() + 6, lists.begin() + 8) == Ids{4, 0});
+    CHECK(Ids(lists.begin() + 9, lists.begin() + 11) == Ids{5, 6});
+    CHECK(Ids(lists.begin() + 12, lists.end()) == Ids{7, 8, 9});
+    CHECK_FALSE(input.stage(plan(), slots()).scored_lists.defined());
+  }
+}
+
 TEST_CASE("the shape of a step's output follows what its rows report") {
   const StepOutputShape shape = StepInput::output_shape(plan(), slots());
   CHECK(shape.num_rows == 1);

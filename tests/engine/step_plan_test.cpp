@@ -71,7 +71,9 @@ StepPlan random_plan(Random& random) {
       }
     }
     slot.scored_begin = static_cast<int32_t>(random());
-    slot.num_scored = static_cast<int32_t>(random());
+    slot.num_scored = static_cast<int32_t>(random() % 4);
+    for (size_t i = random() % 3 * static_cast<size_t>(slot.num_scored); i > 0; --i)
+      slot.scored_lists.push_back(static_cast<int32_t>(random()));
   }
   return plan;
 }
@@ -87,9 +89,9 @@ TEST_CASE("a plan comes back from its bytes as it was") {
 
 TEST_CASE("the first byte is the format's version and another one is refused by number") {
   std::vector<std::byte> bytes = serialize(StepPlan{});
-  CHECK(bytes.front() == std::byte{4});
-  bytes.front() = std::byte{5};
-  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("version at byte 1 is 5; this program knows 4"),
+  CHECK(bytes.front() == std::byte{5});
+  bytes.front() = std::byte{6};
+  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("version at byte 1 is 6; this program knows 5"),
                        Error);
 }
 
@@ -141,6 +143,19 @@ TEST_CASE("constraints of another number of rows than the logits rows are refuse
                        Error);
 }
 
+TEST_CASE("lists of scored positions are as wide as one another") {
+  StepPlan plan;
+  plan.scheduled.resize(1);
+  plan.scheduled[0].num_scored = 2;
+  plan.scheduled[0].scored_lists = {1, 2, 3, -1};
+  CHECK(plan.scheduled[0].list_width() == 2);
+  CHECK(deserialize_step_plan(serialize(plan)) == plan);
+  plan.scheduled[0].scored_lists.pop_back();
+  CHECK_THROWS_WITH_AS(deserialize_step_plan(serialize(plan)), doctest::Contains("has 3 ids for 2 positions"), Error);
+  plan.scheduled[0].num_scored = 0;
+  CHECK_THROWS_WITH_AS(deserialize_step_plan(serialize(plan)), doctest::Contains("has 3 ids for 0 positions"), Error);
+}
+
 TEST_CASE("a plan counts its tokens and its logits rows") {
   StepPlan plan;
   plan.scheduled = {{0, 0, 5, TokenSource::kLiteral, {4}, {}, 1, 3},
@@ -148,7 +163,6 @@ TEST_CASE("a plan counts its tokens and its logits rows") {
                     {1, 0, 7, {}, {}, {}, 0, 7}};
   CHECK(plan.num_tokens() == 13);
   CHECK(plan.num_logits_rows() == 2);
-  CHECK(plan.num_scored() == 10);
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ std::vector<SampledToken> random_tokens(std::mt19937_64& random) {
 StepResult random_result(std::mt19937_64& random) {
   StepResult result{random(), {}, {}};
   for (size_t i = random() % 4; i > 0; --i)
-    result.slots.push_back({static_cast<int32_t>(random()), random_tokens(random), random_tokens(random)});
+    result.slots.push_back({static_cast<int32_t>(random()), random_tokens(random), random_tokens(random),
+                            std::vector<float>(random() % 3, -0.5f)});
   return result;
 }
 
@@ -45,6 +46,7 @@ TEST_CASE("a result comes back from its bytes") {
       REQUIRE(read.slots[s].slot == result.slots[s].slot);
       REQUIRE(equal(read.slots[s].tokens, result.slots[s].tokens));
       REQUIRE(equal(read.slots[s].scored, result.slots[s].scored));
+      REQUIRE(read.slots[s].listed == result.slots[s].listed);
     }
   }
 }
@@ -61,8 +63,8 @@ TEST_CASE("damaged results are refused, never read past their end") {
     REQUIRE_THROWS_WITH_AS(deserialize_step_result(longer), doctest::Contains("has 1 more bytes"), Error);
   }
   std::vector<std::byte> bytes = serialize(StepResult{});
-  bytes.front() = std::byte{2};
-  CHECK_THROWS_WITH_AS(deserialize_step_result(bytes), doctest::Contains("is 2; this program knows 1"), Error);
+  bytes.front() = std::byte{3};
+  CHECK_THROWS_WITH_AS(deserialize_step_result(bytes), doctest::Contains("is 3; this program knows 2"), Error);
 }
 
 }  // namespace

@@ -171,6 +171,40 @@ class Sampling(Case):
         self.assertEqual([entry and entry["logprob"] for entry in only["prompt_logprobs"]],
                          [entry and entry["logprob"] for entry in scored["prompt_logprobs"]])
 
+    def test_scores_of_listed_tokens_are_those_of_the_whole_vocabulary(self):
+        prompt = [5 + 7 * i * i % 390 for i in range(50)]
+        lists = [[(11 * i + 3 * k) % 411 for k in range(1 + i % 4)] for i in range(29)]  # behind positions 20 to 48
+        lists[3][0] = -1
+        row = {"prompt_token_ids": prompt, "max_tokens": 0, "prompt_logprobs": -1}
+        listed = row | {"prompt_logprob_token_ids": lists, "prompt_logprob_start": 20}
+        only = {name: value for name, value in listed.items() if name != "prompt_logprobs"}
+        generating = only | {"max_tokens": 3, "temperature": 1, "n": 2, "seed": 1}
+        rows = [row, listed, only, generating]
+        flags = ["--max-logprobs", "-1", "--max-num-batched-tokens", "16", "--max-num-seqs", "4"]
+        whole, both, alone, beside = self.answers(rows, *flags)
+        self.assertEqual(both["prompt_logprobs"], whole["prompt_logprobs"])
+        expected = []
+        for position, list_of in enumerate(lists, 21):
+            by_id = {entry["id"]: entry["logprob"] for entry in whole["prompt_logprobs"][position]["top"]}
+            expected.append([by_id.get(token) for token in list_of] + [None] * (4 - len(list_of)))
+        self.assertEqual(sum(value is None for values in expected for value in values), 1 + sum(4 - len(l) for l in lists))
+        for answer in (both, alone, beside):
+            self.assertEqual(answer["prompt_token_id_logprobs"], expected)
+        self.assertNotIn("prompt_logprobs", alone)
+        self.assertEqual(len(beside["outputs"]), 2)
+        for layout in (["-tp", "2"], ["-pp", "2"]):
+            spread = self.answers(rows, *flags, *layout, "--dtype", "float", ranks=2)
+            single = self.answers(rows, *flags, "--dtype", "float")
+            for got, want in zip(spread, single):
+                for name in ("prompt_token_id_logprobs", "prompt_logprobs"):
+                    self.assertEqual(name in got, name in want)
+                for a, b in zip(got.get("prompt_token_id_logprobs", []), want.get("prompt_token_id_logprobs", [])):
+                    for x, y in zip(a, b):
+                        self.assertTrue(x == y or abs(x - y) < 1e-4, (layout, x, y))
+        short = self.one(only | {"prompt_logprob_token_ids": lists[:-1]}, expect=3)
+        self.assertIn("prompt_logprob_token_ids has 28 rows; the prompt has 50 tokens, 29 of them behind position 20",
+                      short["error"]["message"])
+
     def test_a_replayed_trace_has_the_scores_of_the_prompt_it_would_be(self):
         trace = [70, 71, 5, 90, 3, 12]
         replayed = self.one({"prompt_token_ids": [10, 11, 12], "trace_decode_token_ids": trace, "ignore_eos": True,

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <stdexcept>
 #include <utility>
@@ -94,7 +95,6 @@ Ticket FakeRunner::launch(const StepPlan& plan) {
           plan.num_tokens());
   require(plan.num_logits_rows() <= limits_.max_logits_rows, "step {} has {} logits rows", plan.step_id,
           plan.num_logits_rows());
-  require(plan.num_scored() <= limits_.max_scored_rows, "step {} scores {} positions", plan.step_id, plan.num_scored());
   last_launched_step_ = plan.step_id;
   copied_.clear();
   apply(plan);
@@ -105,6 +105,8 @@ Ticket FakeRunner::launch(const StepPlan& plan) {
     require(seen.insert(scheduled.slot).second, "slot {} is scheduled twice in step {}", scheduled.slot, plan.step_id);
     store(scheduled, plan);  // all of a layer's KV is stored before its attention runs
   }
+  require(num_score_rows(plan) <= limits_.max_scored_rows, "step {} scores {} rows", plan.step_id,
+          num_score_rows(plan));
   for (const ScheduledSlot& scheduled : plan.scheduled) {
     if (scheduled.logits_rows.empty() && scheduled.num_scored == 0) continue;
     StepResult::Slot& out = result.slots.emplace_back(StepResult::Slot{scheduled.slot, {}});
@@ -265,6 +267,19 @@ void FakeRunner::store(const ScheduledSlot& scheduled, const StepPlan& plan) {
   slot.num_computed = end;
 }
 
+int64_t FakeRunner::num_score_rows(const StepPlan& plan) {
+  int64_t rows = 0;
+  for (const ScheduledSlot& scheduled : plan.scheduled) {
+    const bool has_top = slot_at(scheduled.slot).sampling.num_prompt_logprobs >= 0;
+    require(scheduled.num_scored == 0 || has_top || scheduled.list_width() > 0, "slot {} scores nothing",
+            scheduled.slot);
+    require(scheduled.list_width() <= limits_.max_logprobs, "slot {} lists {} tokens", scheduled.slot,
+            scheduled.list_width());
+    rows += scheduled.num_scored * ((has_top ? 1 : 0) + (scheduled.list_width() > 0 ? 1 : 0));
+  }
+  return rows;
+}
+
 void FakeRunner::score(const ScheduledSlot& scheduled, StepResult::Slot& out) {
   Slot& slot = slot_at(scheduled.slot);
   const int64_t begin = scheduled.start + scheduled.scored_begin, end = begin + scheduled.num_scored;
@@ -277,6 +292,12 @@ void FakeRunner::score(const ScheduledSlot& scheduled, StepResult::Slot& out) {
   for (int64_t p = begin; p < end; ++p) {
     out.scored.push_back(
         model_.score(shown(slot, p), slot.tokens[static_cast<size_t>(p + 1)].id, slot.sampling.num_prompt_logprobs));
+    for (int64_t i = (p - begin) * scheduled.list_width(); i < (p - begin + 1) * scheduled.list_width(); ++i) {
+      const int32_t id = scheduled.scored_lists[static_cast<size_t>(i)];
+      require(id >= -1 && id < limits_.vocab_size, "slot {} lists token {}", scheduled.slot, id);
+      out.listed.push_back(id < 0 ? -std::numeric_limits<float>::infinity()
+                                  : model_.score(shown(slot, p), id, 0).logprob);
+    }
   }
 }
 

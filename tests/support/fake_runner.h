@@ -80,6 +80,7 @@ class FakeRunner : public Runner {
                 bool may_share);
   void store(const ScheduledSlot& scheduled, const StepPlan& plan);
   void sample(const ScheduledSlot& scheduled, uint64_t step_id, StepResult::Slot& out);
+  int64_t num_score_rows(const StepPlan& plan);
   void score(const ScheduledSlot& scheduled, StepResult::Slot& out);
   std::vector<std::vector<int32_t>> shown(const Slot& slot, int64_t position) const;
   Slot& slot_at(int32_t slot);

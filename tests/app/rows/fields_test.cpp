@@ -21,16 +21,60 @@ TEST_CASE("fields that cannot be honoured are errors by name, except at their ne
 }
 
 TEST_CASE("known names that a native row cannot have honoured are errors, unknown ones are columns") {
-  for (const char* name :
-       {"max_new_tokens", "min_new_tokens", "sampling_seed", "random_seed", "n_predict", "stop_words", "repeat_penalty",
-        "top_logprobs", "guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
-        "priority", "prompt_logprob_start", "prompt_logprob_token_ids", "suffix", "function_call"}) {
+  for (const char* name : {"max_new_tokens",
+                           "min_new_tokens",
+                           "sampling_seed",
+                           "random_seed",
+                           "n_predict",
+                           "stop_words",
+                           "repeat_penalty",
+                           "top_logprobs",
+                           "guided_json",
+                           "guided_regex",
+                           "guided_choice",
+                           "guided_grammar",
+                           "structured_outputs",
+                           "priority",
+                           "prompt_logprob_start",
+                           "prompt_logprob_token_ids",
+                           "output_kind",
+                           "extra_args",
+                           "suffix",
+                           "function_call"}) {
     const std::string error = error_of(fmt::format(R"({{"prompt":"x","{}":7}})", name));
     CHECK_MESSAGE(error.starts_with(fmt::format("{0}: in.jsonl:1: {0} is 7; ", name)), error);
     CHECK(error_of(fmt::format(R"({{"prompt":"x","{}":null}})", name)).empty());
   }
   CHECK(error_of(R"({"prompt":"x","max_new_tokens":7})").ends_with("this version's name for it is max_tokens"));
   CHECK(error_of(R"({"prompt":"x","min_new_tokens":0,"customer":7})").empty());
+}
+
+TEST_CASE("ids for positions of the prompt come as lists of any length, -1 where there are fewer") {
+  const Request r = request_of(
+      R"({"prompt":"abcde","prompt_logprob_token_ids":[[5,-1],[6,7,8],[]],"prompt_logprob_start":1,"max_tokens":0})");
+  CHECK(r.sampling.prompt_logprob_ids == PromptLogprobIds{3, {5, -1, -1, 6, 7, 8, -1, -1, -1}, 1});
+  CHECK(r.sampling.prompt_logprob_ids.num_rows() == 3);
+  const std::string at = "prompt_logprob_token_ids: in.jsonl:1: prompt_logprob_token_ids";
+  CHECK(error_of(R"({"prompt":"x","prompt_logprob_token_ids":[5]})") ==
+        at + " is [5]; it must be a list of lists of token ids");
+  CHECK(error_of(R"({"prompt":"x","prompt_logprob_token_ids":[[],[]]})") ==
+        at + " is [[],[]]; it must be a list of lists of token ids, with one id at least");
+  CHECK(error_of(R"({"prompt":"x","prompt_logprob_token_ids":[[1],[2,-2]]})") ==
+        at + "[1][1] is -2; it must be a token id, or -1 for none");
+  CHECK(error_of(R"({"prompt":"x","prompt_logprob_start":2})") ==
+        "prompt_logprob_start: in.jsonl:1: prompt_logprob_start is 2; it needs prompt_logprob_token_ids");
+}
+
+TEST_CASE("what says how an answer is handed out, or is for samplers of one's own, is checked and changes nothing") {
+  for (const char* fields :
+       {R"("output_kind":"DELTA")", R"("output_kind":2)", R"("stream_interval":5)", R"("skip_clone":true)",
+        R"("extra_args":{"a":[18446744073709551615,{"b":-9223372036854775808}]})",
+        R"("vllm_xargs":{"name":"x","f":0.5})"})
+    CHECK(error_of(fmt::format(R"({{"prompt":"x",{}}})", fields)) == "");
+  for (const char* fields : {R"("output_kind":"ALL")", R"("output_kind":3)", R"("stream_interval":0)",
+                             R"("skip_clone":1)", R"("extra_args":[1])", R"("extra_args":{"a":18446744073709551616})"})
+    CHECK(error_of(fmt::format(R"({{"prompt":"x",{}}})", fields)).find("this version supports only") !=
+          std::string::npos);
 }
 
 TEST_CASE("every sampling field lands in the request") {

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <limits>
+
 #include "tests/app/rows/rows_fixture.h"
 
 using namespace tokenmill;
@@ -99,6 +101,15 @@ TEST_CASE("logprobs, prompt logprobs and the prompt's text stand where they are 
                 line);
   const auto plain = encode(c, R"({"id":1,"prompt":"b"})");
   CHECK(c.format(*plain, output).record.find("logprobs\":[") == std::string::npos);
+}
+
+TEST_CASE("logprobs of listed ids are rows of numbers, null where none was listed") {
+  const Codec c = codec();
+  RequestOutput output = answer("y");
+  output.prompt_token_id_logprobs = {-0.5f, -1.25f, -2.0f, -std::numeric_limits<float>::infinity()};
+  const auto item = encode(c, R"({"id":1,"prompt":"abc","prompt_logprob_token_ids":[[5,6],[7]]})");
+  const std::string line = c.format(*item, output).record;
+  CHECK_MESSAGE(line.ends_with(R"("error":null,"prompt_token_id_logprobs":[[-0.5,-1.25],[-2,null]]})"), line);
 }
 
 TEST_CASE("a skipped row says why and counts as no error") {
