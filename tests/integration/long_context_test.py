@@ -67,6 +67,29 @@ class LongContext(Case):
                 self.assertGreater(result.figures("mean_running")[0], 10)
         self.assertEqual(len(outputs), 1)
 
+    def test_scores_of_100_000_tokens_are_right_wherever_one_looks_and_need_no_logits(self):
+        """A window of 24 and two layers: a score depends on the 48 tokens before it, and a short prompt of these has it."""
+        length = 100_000
+        model = self.stretched("tiny-mistral", {"max_position_embeddings": 1 << 18})
+        ids = prompt(length)
+        flags = ["--dtype", "float", "--max-model-len", 1 << 17, "--max-num-seqs", 1, "--max-num-batched-tokens", 1024]
+        score = {"max_tokens": 0, "prompt_logprobs": 1}
+        whole = self.job([score | {"prompt_token_ids": ids}], *flags, model=model)
+        scores = whole.rows[0]["prompt_logprobs"]
+        self.assertEqual(len(scores), length)
+        self.assertEqual([entry["id"] for entry in scores[1:]], ids[1:])
+        places = [1, 2, 1023, 1024, 1025, 50_000, 77_777, 98_304, length - 1]
+        # Rotary positions are relative: the same tokens further to the front give the same score, but for the angles'
+        # rounding to float32, 2^-24 of the position. (Transformers at these positions: 1e-5 off to the front, 0.005 behind.)
+        rows = [score | {"prompt_token_ids": ids[max(0, place - 100):place + 1]} for place in places]
+        for place, row in zip(places, self.job(rows, *flags, model=model).rows):
+            self.assertAlmostEqual(scores[place]["logprob"], row["prompt_logprobs"][-1]["logprob"],
+                                   delta=1e-4 + 5 * place / (1 << 24), msg=place)
+        peak = max(whole.figures("peak_resident_bytes"))
+        small = self.job([score | {"prompt_token_ids": ids[:100]}], *flags, model=model)
+        grown = peak - max(small.figures("peak_resident_bytes"))
+        self.assertLess(grown, length * 411 * 4 // 2, grown)  # the logits alone would be twice that
+
     def test_a_sliding_window_needs_the_blocks_of_its_window_only(self):
         length = 1_000_000 if FULL else 100_000
         model = self.stretched("tiny-mistral", {"max_position_embeddings": 1 << 20})
