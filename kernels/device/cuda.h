@@ -1,0 +1,28 @@
+#pragma once
+// The only header through which our code sees CUDA, cuBLAS and NCCL. nvcc compiles device code behind it; with
+// TOKENMILL_CUDA_EMULATED the words of CUDA C++ mean the host emulator (kernels/emulation/README.md has the rules for
+// kernels that must run in both). In emulation threadIdx, blockDim, ... are macros from here on: struct fields of these
+// names are out of reach.
+#include <cuda.h>
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+#include <cuda_runtime.h>
+
+// cuBLAS and NCCL are C interfaces: nothing of them is emulated here.
+#include <cublasLt.h>
+#include <cublas_v2.h>
+#include <nccl.h>
+
+#ifdef TOKENMILL_CUDA_EMULATED
+#include "kernels/emulation/block/device.h"
+
+// Loops are unrolled by nvcc alone: no result depends on it.
+#define GPU_UNROLL
+#else
+/// Shared memory of a block: GPU_SHARED(Type, name) is one object (a struct, or `using A = float[32];`),
+/// GPU_DYN_SHARED(name) the bytes that the launch asked for, 1024-byte aligned.
+#define GPU_SHARED(Type, name) __shared__ Type name
+#define GPU_DYN_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
+#define GPU_UNROLL _Pragma("unroll")
+#endif
