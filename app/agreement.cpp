@@ -2,20 +2,17 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <set>
 
+#include "app/file_digest.h"
 #include "app/layout.h"
 #include "app/report_sections.h"
-#include "io/file.h"
 
 namespace tokenmill::app {
 namespace {
-
-constexpr int64_t kEdgeBytes = int64_t{1} << 20;
 
 std::string as_text(const jobs::ReportValue& value) {
   if (const auto* list = std::get_if<std::vector<std::string>>(&value)) return fmt::format("{}", *list);
@@ -23,19 +20,6 @@ std::string as_text(const jobs::ReportValue& value) {
   if (const auto* flag = std::get_if<bool>(&value)) return *flag ? "true" : "false";
   if (const auto* number = std::get_if<int64_t>(&value)) return std::to_string(*number);
   return fmt::format("{}", std::get<double>(value));
-}
-
-std::string digest(const std::string& bytes) { return fmt::format("{:016x}", XXH3_64bits(bytes.data(), bytes.size())); }
-
-/// Size, beginning and end: enough to tell versions of a checkpoint apart without reading it twice.
-std::string file_digest(const std::string& path) {
-  const io::File file = io::File::open_read(path);
-  const int64_t size = file.size(), edge = std::min(size, kEdgeBytes);
-  std::string bytes(static_cast<size_t>(2 * edge), '\0');
-  const std::span<std::byte> all = std::as_writable_bytes(std::span(bytes));
-  file.read_exactly_at(0, all.first(static_cast<size_t>(edge)));
-  file.read_exactly_at(size - edge, all.last(static_cast<size_t>(edge)));
-  return fmt::format("{} bytes, {}", size, digest(bytes));
 }
 
 }  // namespace

@@ -138,13 +138,18 @@ void load_replica(const RunOptions& options, Replica& replica, const Ranks& rank
   const RankPlan& plan = replica.plan;
   {
     const Lap lap(replica, "load");
-    replica.weights.load(*plan.builder, *replica.ops, replica.weight_sharers, ranks.groups, world,
-                         options.load);
+    WeightLoadOptions load{.mode = options.load, .cache = options.weight_cache};
+    if (!load.cache.empty())
+      load.identity = weight_identity(
+          *plan.builder, replica.choice.checkpoint->weights(), *replica.ops,
+          ranks.topology.ranks[static_cast<size_t>(world.rank())].cpu_place.model, ranks.groups.node, world);
+    replica.weights.load(*plan.builder, *replica.ops, replica.weight_sharers, ranks.groups, world, load);
   }
   const LoadStats& loaded = replica.weights.stats();
   replica.startup_seconds.insert(replica.startup_seconds.end(), {{"load_read", loaded.read_s},
                                                                  {"load_pack", loaded.pack_s},
-                                                                 {"load_wait", loaded.wait_s}});
+                                                                 {"load_wait", loaded.wait_s},
+                                                                 {"load_cache", replica.weights.cache_stats().seconds}});
   log::debug("read {} of weights, {} on this node", format_bytes(loaded.bytes_read),
              format_bytes(loaded.node_bytes_read));
   if (ranks.groups.replica.size() > 1) connect_ranks(replica, ranks);

@@ -191,6 +191,9 @@ const std::vector<OptionSpec> kBeforeSampling = {
      kEngines, [](RunOptions& o, const Setting& s) {
        o.load = read_word(s, {"node", "broadcast"}) == "broadcast" ? LoadMode::kBroadcast : LoadMode::kNode;
      }},
+    {"weight-cache", "Devices and ranks", S::kValue, "DIR",
+     "directory on each node's own disk in which packed weights are kept for later runs", "none", kEngines,
+     [](RunOptions& o, const Setting& s) { o.weight_cache = read_text(s); }},
 };
 
 void read_prefix_len(RunOptions& o, const Setting& s) { o.bench.prefix_len = read_integer(s, 0, kMaxTokens); }

@@ -98,6 +98,7 @@ struct RunOptions {
   /// Share of a job's tokens whose logits are wanted, as far as it is known beforehand: what the head costs its stage.
   double sampled_share = 0.5;
   LoadMode load = LoadMode::kNode;
+  std::string weight_cache;  ///< directory of packed weights; empty: none
   int64_t tp_invariant = 0;  ///< largest tensor-parallel size that shall give the same bits; 0: no such promise
 
   /// For rows that do not say: fields as a row would write them, checked as far as possible without the model.
