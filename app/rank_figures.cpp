@@ -76,6 +76,8 @@ RankFigures rank_figures(const RunOptions& options, const Replica& replica, cons
           .peak_resident_bytes = jobs::peak_resident_bytes(),
           .weight_sharers = memory.weight_sharers,
           .weight_bytes_read = replica.weights.stats().bytes_read,
+          .cache_bytes_read = replica.weights.cache_stats().bytes_read,
+          .cache_bytes_written = replica.weights.cache_stats().bytes_written,
           .compute_s = (replica.ops->op_times() - replica.op_times_at_start).compute_s(),
           .waited_s = replica.link ? replica.link->waited_s() : 0,
           .tp = counts_of(replica.tp),
@@ -127,6 +129,40 @@ ReportSection layout_section(const RunOptions& options, const Ranks& ranks, cons
           {"tensor_parallel_size", int64_t{grid.tp}},
           {"tp_invariant", options.tp_invariant},
           {"ranks", std::move(list)}};
+}
+
+ReportSection loading_section(const RunOptions& options, const Ranks& ranks, const std::vector<RankFigures>& all) {
+  struct Bytes {
+    std::string host;
+    int64_t read = 0, cache_read = 0, cache_written = 0;
+    void add(const RankFigures& rank) {
+      read += rank.weight_bytes_read;
+      cache_read += rank.cache_bytes_read;
+      cache_written += rank.cache_bytes_written;
+    }
+    void list_in(ReportSection& section) const {
+      section.insert(section.end(), {{"bytes_read", read},
+                                     {"cache_bytes_read", cache_read},
+                                     {"cache_bytes_written", cache_written}});
+    }
+  };
+  Bytes job;
+  std::vector<Bytes> nodes(static_cast<size_t>(ranks.topology.num_nodes));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    job.add(all[rank]);
+    Bytes& node = nodes[static_cast<size_t>(all[rank].node)];
+    node.add(all[rank]);
+    node.host = ranks.topology.ranks[rank].host;
+  }
+  ReportSection out{{"load", std::string(options.load == LoadMode::kBroadcast ? "broadcast" : "node")}};
+  job.list_in(out);
+  std::vector<ReportSection> list;
+  for (size_t node = 0; node < nodes.size(); ++node) {
+    list.push_back({{"node", static_cast<int64_t>(node)}, {"host", nodes[node].host}});
+    nodes[node].list_in(list.back());
+  }
+  out.emplace_back("nodes", std::move(list));
+  return out;
 }
 
 ReportSection communication_section(const Ranks& ranks, const std::vector<RankFigures>& all, const StepTotals& steps) {

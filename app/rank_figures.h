@@ -20,7 +20,8 @@ struct RankFigures {
   Range layers;
   int64_t weight_bytes = 0, activation_bytes = 0, kv_bytes = 0, peak_resident_bytes = 0;
   int64_t weight_sharers = 1;     ///< ranks that have one copy of these weights in common
-  int64_t weight_bytes_read = 0;  ///< from files
+  int64_t weight_bytes_read = 0;  ///< from the checkpoint
+  int64_t cache_bytes_read = 0, cache_bytes_written = 0;  ///< --weight-cache
   double compute_s = 0;                 ///< its device computed
   double waited_s = 0;                  ///< its step loop waited for plans or results
   parallel::TransferCounts tp{}, pp{};  ///< zero in a group of one
@@ -41,6 +42,10 @@ struct StepTotals {
 
 /// "layout": sizes, and for every rank where it is, what it holds and how long it computed. all: by world rank.
 jobs::ReportSection layout_section(const RunOptions& options, const Ranks& ranks, const std::vector<RankFigures>& all);
+
+/// "loading": bytes of weights that came from the checkpoint's files and from --weight-cache, and went there, by all
+/// ranks and for each node. all: by world rank.
+jobs::ReportSection loading_section(const RunOptions& options, const Ranks& ranks, const std::vector<RankFigures>& all);
 
 /// "communication": per kind of group and transfer, of all ranks together; what the plans cost the leaders; and with
 /// pipeline stages pp_bubble_fraction, the share of the ranks' time with steps in flight that was neither computing nor

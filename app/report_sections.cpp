@@ -87,7 +87,8 @@ std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOpti
         {"nodes", int64_t{ranks.topology.num_nodes}},
         {"device", replica.ops->describe()},
         {"numerics", replica.ops->numerics()}}},
-      {"layout", layout_section(options, ranks, all)}};
+      {"layout", layout_section(options, ranks, all)},
+      {"loading", loading_section(options, ranks, all)}};
   ReportSection communication = communication_section(ranks, all, steps);
   if (!communication.empty()) out.emplace_back("communication", std::move(communication));
   out.emplace_back("startup_seconds", std::move(startup));

@@ -97,6 +97,7 @@ JsonValue report(const RunOptions& options, const Ranks& ranks, const Replica& r
                                       {"max_num_seqs", count(options.max_num_seqs)},
                                       {"max_num_batched_tokens", count(options.max_num_batched_tokens)}}));
   out.emplace_back("layout", to_json(layout_section(options, ranks, all)));
+  out.emplace_back("loading", to_json(loading_section(options, ranks, all)));
   if (const auto section = communication_section(ranks, all, steps); !section.empty())
     out.emplace_back("communication", to_json(section));
   out.emplace_back("machine", JsonValue::object({{"device", JsonValue::string(replica.ops->describe())},

@@ -20,6 +20,7 @@
 #include "app/text_side.h"
 #include "app/version.h"
 #include "jobs/job.h"
+#include "kernels/core/clock.h"
 #include "kernels/core/log.h"
 
 namespace tokenmill::app {
@@ -102,6 +103,15 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, rows
           .on_metrics = std::move(on_metrics)};
 }
 
+/// Hands every step on; first_step_s: when the results of the first one were there, on the steady clock.
+std::function<void(const StepRecord&)> watch_first_step(std::optional<double>& first_step_s,
+                                                        std::function<void(const StepRecord&)> on_step) {
+  return [&first_step_s, on_step = std::move(on_step)](const StepRecord& step) {
+    if (!first_step_s) first_step_s = step.launched_s + step.device_s;
+    if (on_step) on_step(step);
+  };
+}
+
 /// A leader's rows, from the job through the engine and back.
 jobs::JobOutcome lead(jobs::Job& job, const RunOptions& options, Replica& replica, const TextSide& text,
                       const rows::Codec& codec, std::function<void(const StepRecord&)> on_step, RowMetrics* metrics) {
@@ -134,6 +144,7 @@ Ranks prepare(RunOptions& options, const parallel::Comm& world) {
 }  // namespace
 
 int run_job(RunOptions options, parallel::MpiSession& session) {
+  const double start_s = SteadyClock().now_s();
   const parallel::Comm& world = session.world();
   const Ranks ranks = prepare(options, world);
   // Early: a model may take minutes to load.
@@ -164,9 +175,13 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
                   codec_options(options, replica->choice, *text, std::move(repeated)));
     if (options.row_metrics) metrics.emplace(options.output, ranks.groups.place.dp_rank, world.rank());
   });
+  std::optional<double> first_step_s;
   const jobs::JobOutcome outcome =
-      ranks.leads() ? lead(job, options, *replica, *text, *codec, figures.on_step(), metrics ? &*metrics : nullptr)
+      ranks.leads() ? lead(job, options, *replica, *text, *codec, watch_first_step(first_step_s, figures.on_step()),
+                           metrics ? &*metrics : nullptr)
                     : job.follow([&] { replica->follow(); });
+  replica->startup_seconds.emplace_back("index", outcome.index_s);
+  if (first_step_s) replica->startup_seconds.emplace_back("to_first_step", *first_step_s - start_s);
   view.finish();
   figures.finish(outcome.metrics(), world);
   parallel::agree_on(world, [&] {
