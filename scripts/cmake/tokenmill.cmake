@@ -6,15 +6,20 @@ if(TOKENMILL_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${TOKENMILL_CCACHE})
 endif()
 
-# Language level, warnings, the x86-64-v3 baseline and the sanitizers, for our own targets only.
-add_library(tokenmill_options INTERFACE)
-target_compile_features(tokenmill_options INTERFACE cxx_std_20)
+# Language level, warnings and the x86-64-v3 baseline, for our own targets only; tokenmill_options has the sanitizers too.
+add_library(tokenmill_plain_options INTERFACE)
+target_compile_features(tokenmill_plain_options INTERFACE cxx_std_20)
 # missing-field-initializers: designated initializers leave fields at their defaults on purpose; restrict: g++ 12 reports
 # "literal" + std::string (GCC bug 105651).
-target_compile_options(tokenmill_options INTERFACE -march=x86-64-v3 -Wall -Wextra -Wno-missing-field-initializers
-  -Wno-restrict)
-target_include_directories(tokenmill_options INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_definitions(tokenmill_options INTERFACE OMPI_SKIP_MPICXX=1)
+set(TOKENMILL_COMPILE_OPTIONS -march=x86-64-v3 -Wall -Wextra -Wno-missing-field-initializers -Wno-restrict)
+list(JOIN TOKENMILL_COMPILE_OPTIONS "," TOKENMILL_HOST_OPTIONS)
+target_compile_options(tokenmill_plain_options INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:${TOKENMILL_COMPILE_OPTIONS}>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=${TOKENMILL_HOST_OPTIONS}>")
+target_include_directories(tokenmill_plain_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(tokenmill_plain_options INTERFACE OMPI_SKIP_MPICXX=1)
+add_library(tokenmill_options INTERFACE)
+target_link_libraries(tokenmill_options INTERFACE tokenmill_plain_options)
 set(TOKENMILL_SANITIZE "" CACHE STRING "Sanitizers for all targets, e.g. address,undefined or thread")
 if(TOKENMILL_SANITIZE)
   target_compile_options(tokenmill_options INTERFACE -fsanitize=${TOKENMILL_SANITIZE} -fno-omit-frame-pointer)
@@ -22,14 +27,21 @@ if(TOKENMILL_SANITIZE)
 endif()
 option(TOKENMILL_WERROR "Treat warnings as errors" OFF)
 if(TOKENMILL_WERROR)
-  target_compile_options(tokenmill_options INTERFACE -Werror)
+  target_compile_options(tokenmill_plain_options INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Werror>)
 endif()
+include(cuda)
 
-# tm_add_library(NAME SOURCES a.cpp ... LINK PUBLIC x PRIVATE y)
+# tm_add_library(NAME SOURCES a.cpp ... [CUDA b.cu c.cpp ...] LINK PUBLIC x PRIVATE y)
+# CUDA: sources that need the CUDA toolkit. TOKENMILL_CUDA=off leaves them out, emulated builds .cu files as C++.
 function(tm_add_library name)
-  cmake_parse_arguments(arg "" "" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;CUDA;LINK" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
   target_link_libraries(${name} PUBLIC tokenmill_options ${arg_LINK})
+  if(arg_CUDA AND NOT TOKENMILL_CUDA STREQUAL "off")
+    tm_cuda_sources(${arg_CUDA})
+    target_sources(${name} PRIVATE ${arg_CUDA})
+    target_link_libraries(${name} PUBLIC tokenmill::gpu)
+  endif()
 endfunction()
 
 # tm_add_test(folder/x_test.cpp LINK libs... [RANKS n] [LABELS l...] [TIMEOUT s] [ENVIRONMENT A=b...])
