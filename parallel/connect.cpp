@@ -40,15 +40,13 @@ std::unique_ptr<HostTransport> shared_memory(const Comm& group, Route route) {
 Connection connect(const Comm& group, Stream& stream, HostProgress& progress, Route route) {
   if (group.size() == 1) return {.communicator = std::make_unique<SelfCommunicator>(stream), .costs = {}};
   std::vector<std::unique_ptr<HostTransport>> transports;
-  GroupCosts costs{.size = group.size(), .routes = {}};
-  const auto add = [&](std::unique_ptr<HostTransport> transport, const char* name) {
-    if (transport == nullptr) return;
-    costs.routes.push_back(measure_route(group, *transport, name));
-    transports.push_back(std::move(transport));
-  };
-  if (route != Route::kMpi) add(shared_memory(group, route), "shm");
-  if (route != Route::kShm) add(std::make_unique<MpiTransport>(group), "mpi");
-  return {.communicator = std::make_unique<HostCommunicator>(group, stream, progress, std::move(transports), costs),
+  if (route != Route::kMpi)
+    if (auto shared = shared_memory(group, route)) transports.push_back(std::move(shared));
+  if (route != Route::kShm) transports.push_back(std::make_unique<MpiTransport>(group));
+  PeerWatch watch(group);
+  const GroupCosts costs{.size = group.size(), .routes = measure_routes(group, transports, watch)};
+  return {.communicator = std::make_unique<HostCommunicator>(group, stream, progress, std::move(transports), costs,
+                                                             std::move(watch)),
           .costs = costs};
 }
 

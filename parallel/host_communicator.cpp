@@ -22,14 +22,15 @@ double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::
 }  // namespace
 
 HostCommunicator::HostCommunicator(const Comm& group, Stream& stream, HostProgress& progress,
-                                   std::vector<std::unique_ptr<HostTransport>> transports, GroupCosts costs)
+                                   std::vector<std::unique_ptr<HostTransport>> transports, GroupCosts costs,
+                                   PeerWatch watch)
     : rank_(group.rank()),
       size_(group.size()),
       stream_(stream),
       progress_(progress),
       transports_(std::move(transports)),
       costs_(std::move(costs)),
-      watch_(group) {
+      watch_(std::move(watch)) {
   TM_ASSERT(size_ >= 2 && !transports_.empty());
   TM_ASSERT(costs_.routes.empty() || costs_.routes.size() == transports_.size());
   for (const auto& transport : transports_) progress_.add(*transport);
@@ -100,16 +101,11 @@ void HostCommunicator::finish(Transfer transfer) {
   const Started started = *entry;
   started_.erase(entry);
   const auto begin = Clock::now();
-  auto looked = begin;
-  for (BackOff back_off = BackOff::quick(); !started.transport->finished(transfer);) {
-    if (progress_.progress()) {
-      back_off.reset();
-      continue;
-    }
-    back_off.pause();
-    if (!back_off.sleeps() || seconds_between(looked, Clock::now()) < 1) continue;
-    looked = Clock::now();
-    watch_.check(to_string(started.kind));
+  for (PeerWait wait(watch_, to_string(started.kind)); !started.transport->finished(transfer);) {
+    if (progress_.progress())
+      wait.reset();
+    else
+      wait.pause();
   }
   const double between_s = seconds_between(started.since, begin);
   const double exposed_s = started.start_s + seconds_between(begin, Clock::now());

@@ -17,11 +17,11 @@ namespace tokenmill::parallel {
 /// group replay theirs, in one order with their other transfers. What was chosen when it was recorded stays.
 class HostCommunicator final : public Communicator {
  public:
-  /// Collective over group, which has at least two ranks; transports and costs are equal on all of them. costs has as
+  /// Of group's ranks, at least two; transports and costs are equal on all of them, and watch is theirs. costs has as
   /// many routes as there are transports, or none (then the first transport carries all). stream and progress outlive
   /// this; all that uses progress runs on one thread.
   HostCommunicator(const Comm& group, Stream& stream, HostProgress& progress,
-                   std::vector<std::unique_ptr<HostTransport>> transports, GroupCosts costs);
+                   std::vector<std::unique_ptr<HostTransport>> transports, GroupCosts costs, PeerWatch watch);
   ~HostCommunicator() override;
   int rank() const override { return rank_; }
   int size() const override { return size_; }

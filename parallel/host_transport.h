@@ -60,6 +60,7 @@ class HostTransport {
  public:
   using Transfer = Communicator::Transfer;
   virtual ~HostTransport() = default;
+  virtual const char* name() const = 0;  ///< "mpi", "shm"
   /// Moves to and from the other ranks only: this rank's part for itself is the caller's. Transfer is a name not in use
   /// here.
   virtual void start(Transfer transfer, const Move& move) = 0;

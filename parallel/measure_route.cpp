@@ -7,69 +7,86 @@
 namespace tokenmill::parallel {
 namespace {
 
-constexpr double kBudget_s = 4e-3;  // per size and pattern
-constexpr int kWarmups = 3, kMinRepeats = 5, kMaxRepeats = 50;
+constexpr double kBudget_s = 16e-3;  // per size and pattern, where the fastest does not become certain before
+constexpr int kMinRounds = 4;
 constexpr int64_t kShortBytes = 1024;
+constexpr int kShortBatch = 8;  // transfers timed as one: a rank that is behind finds the first one's bytes there
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
 class Probe {
  public:
-  Probe(const Comm& group, HostTransport& transport)
-      : group_(group),
-        transport_(transport),
-        long_bytes_(std::max<int64_t>(16 * 1024, (int64_t{1} << 20) / (group.size() - 1))),
+  Probe(const Comm& group, std::span<const std::unique_ptr<HostTransport>> transports, const PeerWatch& watch)
+      : rank_(group.rank()),
+        size_(group.size()),
+        transports_(transports),
+        watch_(watch),
+        long_bytes_(std::max<int64_t>(16 * 1024, (int64_t{512} << 10) / (group.size() - 1))),
         sent_(static_cast<size_t>(long_bytes_ * group.size())),
         received_(sent_.size()) {}
   int64_t long_bytes() const { return long_bytes_; }
 
-  /// All ranks exchange parts.
-  double exchange_s(int64_t part_bytes) {
-    return median_s([&] {
-      finish({.kind = TransferKind::kExchange,
-              .received = received_.data(),
-              .sent = sent_.data(),
-              .part_bytes = part_bytes});
+  /// By transport: all ranks exchange parts. Rank 0's figures mean something.
+  std::vector<double> exchange_s(int64_t part_bytes) {
+    return fastest_s(part_bytes, [&](HostTransport& transport) {
+      finish(transport, {.kind = TransferKind::kExchange,
+                         .received = received_.data(),
+                         .sent = sent_.data(),
+                         .part_bytes = part_bytes});
     });
   }
-  /// Ranks 0 and 1 send to and fro, the others look on; one way.
-  double one_way_s(int64_t bytes) {
-    const Move send{.kind = TransferKind::kSend, .sent = sent_.data(), .part_bytes = bytes, .peer = 1 - group_.rank()};
-    const Move recv{
-        .kind = TransferKind::kRecv, .received = received_.data(), .part_bytes = bytes, .peer = 1 - group_.rank()};
-    return median_s([&] {
-             if (group_.rank() > 1) return;
-             finish(group_.rank() == 0 ? send : recv);
-             finish(group_.rank() == 0 ? recv : send);
-           }) /
-           2;
+  /// Ranks 0 and 1 send to and fro, the others do nothing; one way.
+  std::vector<double> one_way_s(int64_t bytes) {
+    std::vector<double> seconds(transports_.size());
+    if (rank_ > 1) return seconds;
+    const Move send{.kind = TransferKind::kSend, .sent = sent_.data(), .part_bytes = bytes, .peer = 1 - rank_};
+    const Move recv{.kind = TransferKind::kRecv, .received = received_.data(), .part_bytes = bytes, .peer = 1 - rank_};
+    seconds = fastest_s(bytes, [&](HostTransport& transport) {
+      finish(transport, rank_ == 0 ? send : recv);
+      finish(transport, rank_ == 0 ? recv : send);
+    });
+    for (double& s : seconds) s /= 2;
+    return seconds;
   }
 
  private:
-  void finish(const Move& move) {
-    transport_.start(1, move);
-    for (BackOff back_off = BackOff::quick(); !transport_.finished(1);)
-      if (!transport_.progress()) back_off.pause();
+  void finish(HostTransport& transport, const Move& move) {
+    transport.start(1, move);
+    for (PeerWait wait(watch_, "a transfer that is measured"); !transport.finished(1);)
+      if (!transport.progress()) wait.pause();
   }
 
-  double median_s(const std::function<void()>& once) {
-    const auto timed = [&] {
-      const auto begin = std::chrono::steady_clock::now();
-      once();
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    };
-    double fastest_s = timed();
-    for (int i = 1; i < kWarmups; ++i) fastest_s = std::min(fastest_s, timed());
-    // All ranks repeat equally often: as often as rank 0 says.
-    const int repeats =
-        gather_values(group_, static_cast<int>(std::clamp<double>(kBudget_s / fastest_s, kMinRepeats, kMaxRepeats)))[0];
-    once();  // after the gather the ranks come at different times
-    std::vector<double> times;
-    for (int i = 0; i < repeats; ++i) times.push_back(timed());
-    std::nth_element(times.begin(), times.begin() + repeats / 2, times.end());
-    return times[static_cast<size_t>(repeats / 2)];
+  /// Rounds of `once` by every transport, until rank 0 has seen enough: the first byte that it sends to each rank says
+  /// whether another round follows.
+  std::vector<double> fastest_s(int64_t part_bytes, const std::function<void(HostTransport&)>& once) {
+    const int batch = part_bytes <= kShortBytes ? kShortBatch : 1;
+    std::vector<FastestOf> times(transports_.size());
+    const auto begin = Clock::now();
+    bool is_last = false;
+    for (int round = 0; !is_last; ++round) {
+      if (rank_ == 0) {
+        is_last = round >= kMinRounds && (seconds_since(begin) > kBudget_s ||
+                                          std::ranges::all_of(times, [](const auto& t) { return t.is_certain(); }));
+        for (int to = 0; to < size_; ++to)
+          sent_[static_cast<size_t>(to * part_bytes)] = static_cast<std::byte>(is_last);
+      }
+      for (size_t i = 0; i < transports_.size(); ++i) {
+        const auto start = Clock::now();
+        for (int n = 0; n < batch; ++n) once(*transports_[i]);
+        times[i].add(seconds_since(start) / batch);
+      }
+      if (rank_ != 0) is_last = received_[0] != std::byte{0};
+    }
+    std::vector<double> seconds;
+    for (const FastestOf& t : times) seconds.push_back(t.fastest_s());
+    return seconds;
   }
 
-  const Comm& group_;
-  HostTransport& transport_;
+  int rank_, size_;
+  std::span<const std::unique_ptr<HostTransport>> transports_;
+  const PeerWatch& watch_;
   int64_t long_bytes_;
   std::vector<std::byte> sent_, received_;
 };
@@ -83,19 +100,27 @@ LinkCosts line_through(int64_t short_bytes, double short_s, int64_t long_bytes, 
 
 }  // namespace
 
-RouteCosts measure_route(const Comm& group, HostTransport& transport, const char* name) {
-  Probe probe(group, transport);
-  const int64_t peers = group.size() - 1;
-  const int64_t long_bytes = probe.long_bytes();
-  struct {
-    LinkCosts collective, pair;
-  } costs;
-  const double short_s = probe.exchange_s(kShortBytes);
-  costs.collective = line_through(kShortBytes * peers, short_s, long_bytes * peers, probe.exchange_s(long_bytes));
-  const double short_way_s = probe.one_way_s(kShortBytes);
-  costs.pair = line_through(kShortBytes, short_way_s, long_bytes, probe.one_way_s(long_bytes));
-  costs = gather_values(group, costs)[0];
-  return {.name = name, .collective = costs.collective, .pair = costs.pair};
+void FastestOf::add(double seconds) {
+  for (double& place : fastest_s_)
+    if (seconds < place) std::swap(seconds, place);
+}
+
+std::vector<RouteCosts> measure_routes(const Comm& group, std::span<const std::unique_ptr<HostTransport>> transports,
+                                       const PeerWatch& watch) {
+  Probe probe(group, transports, watch);
+  const int64_t peers = group.size() - 1, long_bytes = probe.long_bytes();
+  const std::vector<double> short_s = probe.exchange_s(kShortBytes), long_s = probe.exchange_s(long_bytes);
+  const std::vector<double> short_way_s = probe.one_way_s(kShortBytes), long_way_s = probe.one_way_s(long_bytes);
+  std::vector<RouteCosts> routes;
+  for (size_t i = 0; i < transports.size(); ++i) {
+    struct {
+      LinkCosts collective, pair;
+    } costs{line_through(kShortBytes * peers, short_s[i], long_bytes * peers, long_s[i]),
+            line_through(kShortBytes, short_way_s[i], long_bytes, long_way_s[i])};
+    costs = gather_values(group, costs)[0];
+    routes.push_back({.name = transports[i]->name(), .collective = costs.collective, .pair = costs.pair});
+  }
+  return routes;
 }
 
 }  // namespace tokenmill::parallel

@@ -16,6 +16,7 @@ class MpiTransport final : public HostTransport {
   /// Moves not finished are cancelled where MPI can; their memory must stay until MPI_Finalize where it cannot.
   ~MpiTransport() override;
 
+  const char* name() const override { return "mpi"; }
   void start(Transfer transfer, const Move& move) override;
   bool progress() override;
   bool finished(Transfer transfer) override;

@@ -57,4 +57,15 @@ void PeerWatch::check(const std::string& waiting_for) const {
                   peer.world_rank, peer.host, peer.pid);
 }
 
+void PeerWait::pause() {
+  constexpr std::chrono::seconds kBetweenLooks(1);
+  back_off_.pause();
+  if (!back_off_.sleeps()) return;
+  const auto now = Clock::now();
+  if (!looked_) looked_ = now;
+  if (now - *looked_ < kBetweenLooks) return;
+  looked_ = now;
+  watch_.check(waiting_for_);
+}
+
 }  // namespace tokenmill::parallel

@@ -1,5 +1,7 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,25 @@ class PeerWatch {
   };
   static Process self();
   std::vector<Process> peers_;  // on this node, without this rank
+};
+
+/// The pauses of one wait for the ranks of a group: a BackOff that looks every second whether they live, once it
+/// sleeps.
+class PeerWait {
+ public:
+  /// watch and waiting_for outlive this.
+  PeerWait(const PeerWatch& watch, const char* waiting_for, BackOff back_off = BackOff::quick())
+      : watch_(watch), waiting_for_(waiting_for), back_off_(back_off) {}
+  /// Throws what PeerWatch::check() throws.
+  void pause();
+  void reset() { back_off_.reset(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const PeerWatch& watch_;
+  const char* waiting_for_;
+  BackOff back_off_;
+  std::optional<Clock::time_point> looked_;
 };
 
 }  // namespace tokenmill::parallel

@@ -32,6 +32,7 @@ class ShmTransport final : public HostTransport {
   explicit ShmTransport(const Comm& group) : ShmTransport(group, ShmShape::of_group(group.size())) {}
   ShmTransport(const Comm& group, const ShmShape& shape);
 
+  const char* name() const override { return "shm"; }
   void start(Transfer transfer, const Move& move) override;
   bool progress() override;
   bool finished(Transfer transfer) override;

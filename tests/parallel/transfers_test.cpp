@@ -160,7 +160,8 @@ TEST_CASE("two groups of the same ranks, waited for in opposite orders, do not h
     std::vector<std::unique_ptr<HostTransport>> transports;
     transports.push_back(std::make_unique<ShmTransport>(second.group, second.short_slots()));
     second.communicator = std::make_unique<HostCommunicator>(second.group, second.stream, first.progress,
-                                                             std::move(transports), GroupCosts{});
+                                                             std::move(transports), GroupCosts{},
+                                                             PeerWatch(second.group));
     Call a = start(first, TransferKind::kExchange, DType::kU8, 200000, 1);
     Call b = start(second, TransferKind::kAllGather, DType::kU8, 50000, 2);
     if (first.rank() % 2 == 0) {
