@@ -27,8 +27,8 @@ struct TransferGroup {
     if (route == "shm" || route == "both") transports.push_back(std::make_unique<ShmTransport>(group));
     GroupCosts costs{.size = group.size(), .routes = {}};
     if (route == "both") costs.routes = {{"mpi", {2e-6, 1e-9}, {1e-6, 1e-9}}, {"shm", {1e-6, 2e-9}, {2e-6, 0.5e-9}}};
-    communicator = std::make_unique<HostCommunicator>(group, stream, progress, std::move(transports), costs,
-                                                      PeerWatch(group));
+    communicator =
+        std::make_unique<HostCommunicator>(group, stream, progress, std::move(transports), costs, PeerWatch(group));
   }
   ShmShape short_slots() const {
     return {.collective = {.num_readers = group.size() - 1, .num_slots = 3, .slot_bytes = 256 + 64 * group.size()},

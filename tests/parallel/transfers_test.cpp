@@ -1,11 +1,15 @@
 #include <doctest/doctest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <thread>
 
 #include "parallel/transfer_group.h"
+#include "support/captured_log.h"
 
 namespace tokenmill::parallel {
 namespace {
@@ -159,9 +163,8 @@ TEST_CASE("two groups of the same ranks, waited for in opposite orders, do not h
     second.communicator.reset();
     std::vector<std::unique_ptr<HostTransport>> transports;
     transports.push_back(std::make_unique<ShmTransport>(second.group, second.short_slots()));
-    second.communicator = std::make_unique<HostCommunicator>(second.group, second.stream, first.progress,
-                                                             std::move(transports), GroupCosts{},
-                                                             PeerWatch(second.group));
+    second.communicator = std::make_unique<HostCommunicator>(
+        second.group, second.stream, first.progress, std::move(transports), GroupCosts{}, PeerWatch(second.group));
     Call a = start(first, TransferKind::kExchange, DType::kU8, 200000, 1);
     Call b = start(second, TransferKind::kAllGather, DType::kU8, 50000, 2);
     if (first.rank() % 2 == 0) {
@@ -242,6 +245,46 @@ TEST_CASE("parts that do not match are named on the rank that receives them") {
       CHECK_THROWS_WITH_AS(group->wait(transfer), doctest::Contains("60"), Error);
     }
     agree(group.group, std::nullopt);
+  }
+}
+
+/// While it lives this process cannot open another file.
+class NoMoreFiles {
+ public:
+  NoMoreFiles() {
+    const int next = ::dup(STDERR_FILENO);  // the lowest free descriptor
+    ::close(next);
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const rlimit none{static_cast<rlim_t>(next), before_.rlim_max};
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoMoreFiles() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_CASE("where one rank cannot get at the shared memory, MPI carries all and a warning says why") {
+  const Comm world = Comm::world();
+  for (const int without : {0, world.size() - 1}) {  // makes it; opens it
+    CAPTURE(without);
+    test::ImmediateStream stream;
+    HostProgress progress;
+    std::optional<NoMoreFiles> limit;
+    const test::CapturedLog log;
+    if (world.rank() == without) limit.emplace();
+    CHECK_THROWS_WITH_AS(connect(world, stream, progress, Route::kShm), doctest::Contains("Too many open files"),
+                         AgreedError);
+    const Connection fallback = connect(world, stream, progress);
+    limit.reset();
+    REQUIRE(fallback.costs.routes.size() == 1);
+    CHECK(fallback.costs.routes[0].name == "mpi");
+    const std::string text = log.text();
+    CHECK((text.find("the ranks of this node use MPI messages instead") != text.npos) == (world.rank() == 0));
+    if (world.rank() == 0) CHECK(text.find(without == 0 ? "memfd_create" : "open /proc/") != text.npos);
+    int32_t value = world.rank() == 0 ? 7 : 0;
+    fallback.communicator->wait(fallback.communicator->broadcast(TensorView(&value, DType::kI32, {1}), 0));
+    CHECK(value == 7);
   }
 }
 
