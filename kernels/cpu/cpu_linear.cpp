@@ -193,10 +193,14 @@ void check_storage(const char* what, const LinearSpec& spec, std::span<std::byte
             storage.size(), static_cast<const void*>(storage.data()));
 }
 
-/// Fixed by ISA and shape alone. Small or odd matrices stay with the own GEMM: oneDNN has no row-invariant product for
-/// all of them, and there is nothing to gain.
+/// Fixed by ISA and shape alone, the shape of the whole tensors where a rank holds some of their rows: a row's bits do
+/// not depend on how many ranks share them. Small or odd matrices stay with the own GEMM: oneDNN has no row-invariant
+/// product for all of them, and there is nothing to gain.
 bool use_onednn(Isa isa, const LinearSpec& spec) {
-  const bool large = spec.out_features >= 256 && spec.in_features >= 256 && spec.in_features % 32 == 0;
+  int64_t whole_rows = 0;
+  for (const LinearPart& part : spec.parts) whole_rows += part.source_rows;
+  const bool large =
+      spec.out_features > 0 && whole_rows >= 256 && spec.in_features >= 256 && spec.in_features % 32 == 0;
   return large && (isa == Isa::kAvx512Bf16 || (isa == Isa::kAvx512 && spec.compute_dtype == DType::kF32));
 }
 

@@ -10,7 +10,7 @@ constexpr int64_t kPanelWidth = 16;
 
 /// To be raised when packed bytes change for any weights: part of Ops::weight_layout(), so that older ones that were
 /// kept are not used.
-constexpr int kLayoutVersion = 1;
+constexpr int kLayoutVersion = 2;
 
 constexpr int64_t num_panels(int64_t columns) { return (columns + kPanelWidth - 1) / kPanelWidth; }
 

@@ -27,7 +27,10 @@ struct RowLogits {
     const int64_t shard = shards.shard_of(t);
     return base + shard * shard_stride + (t - shards.first_tile(shard)) * kVocabTile;
   }
-  float at(int64_t id) const { return tile(id / kVocabTile)[id % kVocabTile]; }
+  float at(int64_t id) const {
+    if (shards.num_shards == 1) return base[id - first_tile * kVocabTile];
+    return tile(id / kVocabTile)[id % kVocabTile];
+  }
 };
 
 }  // namespace tokenmill::cpu
