@@ -148,6 +148,26 @@ TEST_CASE("lists of scored positions are rows of their own, behind those of the 
   }
 }
 
+TEST_CASE("a step's shortlist is the largest of its rows, and none when one needs whole logits") {
+  Ops& ops = *test::backends().front();
+  StepInput input(ops, limits());
+  const auto shortlist = [&](int64_t of_prompt, int64_t of_decode, bool forced) {
+    StepPlan wanted = plan();
+    wanted.scheduled[0].logits_rows = {4};
+    if (!forced) wanted.scheduled[1].constraints.clear();
+    std::vector<SlotState> state = slots();
+    state[2].shortlist = of_prompt;
+    state[0].shortlist = of_decode;
+    return input.stage(wanted, state).rows.shortlist;
+  };
+  CHECK(shortlist(1, 1, false) == 1);
+  CHECK(shortlist(1, 58, false) == 58);
+  CHECK(shortlist(20, 1, false) == 20);
+  CHECK(shortlist(20, 0, false) == 0);
+  CHECK(shortlist(20, 0, true) == 20);  // whatever a forced row's parameters are
+  CHECK(shortlist(0, 1, true) == 0);
+}
+
 TEST_CASE("the shape of a step's output follows what its rows report") {
   const StepOutputShape shape = StepInput::output_shape(plan(), slots());
   CHECK(shape.num_rows == 1);
