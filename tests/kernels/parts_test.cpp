@@ -48,7 +48,8 @@ TEST_CASE("sum_parts adds in ascending order in f32, the bias last, and rounds o
               }
             }
             auto want = reference::sum_parts(rows_of_parts(parts, kParts, kHeld, kRows), kParts);
-            for (size_t i = 0; has_bias && i < want.size(); ++i) want[i] += bias.values()[i % bias.values().size()];
+            const auto biases = bias.values();
+            for (size_t i = 0; has_bias && i < want.size(); ++i) want[i] += biases[i % biases.size()];
             CHECK_EQ(test::differences(out.values(), want, test::tolerance(dtype)), "");
             CHECK(out.gaps_intact());
           }
@@ -82,8 +83,9 @@ TEST_CASE("add_parts_rms_norm has the bits of sum_parts and add_rms_norm, on any
               }
               const TensorView added = num_parts == 2 ? TensorView() : bias.view();
               auto sum = reference::sum_parts(rows_of_parts(parts, num_parts, kHeld, kRows), num_parts);
+              const auto before = hidden.values(), biases = bias.values();
               for (size_t i = 0; i < sum.size(); ++i) {
-                sum[i] += hidden.values()[i] + (added.defined() ? bias.values()[i % bias.values().size()] : 0);
+                sum[i] += before[i] + (added.defined() ? biases[i % biases.size()] : 0);
               }
               ops->sum_parts(block, parts, added);
               ops->add_rms_norm(want_normed, want_hidden, block, weight, 1e-5f);
