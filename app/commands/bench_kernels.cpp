@@ -18,7 +18,7 @@ namespace {
 
 using io::JsonValue;
 
-constexpr std::array<std::string_view, 3> kFamilies = {"linear", "attention", "sampling"};
+constexpr std::array<std::string_view, 4> kFamilies = {"linear", "attention", "sampling", "parts"};
 
 bool matches(std::string_view family, const std::string& filter) { return family.find(filter) != family.npos; }
 
@@ -92,6 +92,8 @@ int bench_kernels(RunOptions options, std::ostream& out) {
   if (wanted("sampling"))
     for (const bench::SamplingShape& shape : bench::default_sampling_shapes())
       take(bench_sampling(*ops, limits, shape));
+  if (wanted("parts"))
+    for (const bench::PartsShape& shape : bench::default_parts_shapes()) take(bench_parts(*ops, limits, shape));
   output.write(JsonValue::object({{"version", JsonValue::string(kVersion)},
                                   {"device", JsonValue::string(ops->describe())},
                                   {"limits", json_of(limits)},

@@ -24,7 +24,8 @@ struct Limits {
 Limits measure_limits(const OpsOptions& options, double seconds = 0.3);
 
 struct Result {
-  std::string family;  ///< "linear", "attention_decode", "attention_prefill", "sampling"
+  std::string family;  ///< "linear", "attention_decode", "attention_prefill", "sampling", "parts_sum",
+                       ///< "parts_norm"
   std::string shape;   ///< "M 32, N 3072, K 576"
   DType dtype = DType::kF32;
   int64_t repeats = 0;
@@ -64,10 +65,21 @@ struct SamplingShape {
 /// wrong.
 Result bench_sampling(Ops& ops, const Limits& limits, const SamplingShape& shape, double seconds = 0.3);
 
+/// Partial sums of several ranks, f32, as they stand when they have been exchanged.
+struct PartsShape {
+  int64_t num_parts, rows, hidden_size;
+  DType dtype;     ///< of the sums, of the residual stream and of its norm
+  bool with_norm;  ///< add_parts_rms_norm; else sum_parts
+};
+/// Throws Error(kInternal) when the result is wrong.
+Result bench_parts(Ops& ops, const Limits& limits, const PartsShape& shape, double seconds = 0.3);
+
 /// The shapes of SmolLM2-135M's layers: linear at 1 to 512 rows, decode and prefill attention, f32 and bf16.
 std::vector<LinearShape> default_linear_shapes();
 std::vector<AttentionShape> default_attention_shapes();
 /// 1 and 32 rows of SmolLM2's and of Qwen's vocabulary, every kind.
 std::vector<SamplingShape> default_sampling_shapes();
+/// 2 and 4 parts of 1, 32 and 512 rows of 4,096 features, summed alone and with residual and norm.
+std::vector<PartsShape> default_parts_shapes();
 
 }  // namespace tokenmill::bench

@@ -29,6 +29,11 @@ TEST_CASE("limits and operations are measured, checked and related to each other
         CHECK(attention.gbps == doctest::Approx(2 * 40 * 2 * 16 * 2 * dtype_size(dtype) / attention.ms * 1e-6));
       }
     }
+    for (const bool with_norm : {false, true}) {
+      const bench::Result parts = bench::bench_parts(*ops, limits, {3, 5, 70, DType::kBF16, with_norm}, 0);
+      CHECK_EQ(parts.shape, "3 parts of 5 x 70");
+      CHECK(parts.gbps == doctest::Approx(5.0 * 70 * (3 * 4 + (with_norm ? 3 : 1) * 2) / parts.ms * 1e-6));
+    }
     for (const auto kind :
          {bench::SamplingKind::kGreedy, bench::SamplingKind::kPenalties, bench::SamplingKind::kLogprobs}) {
       const bench::Result sampling = bench::bench_sampling(*ops, limits, {3, 1500, kind}, 0);
@@ -43,4 +48,5 @@ TEST_CASE("the default shapes are SmolLM2's") {
   CHECK_EQ(bench::default_linear_shapes().size(), 2 * (4 * 6 + 5));
   CHECK(bench::default_attention_shapes().size() >= 8);
   CHECK_EQ(bench::default_sampling_shapes().size(), 20);
+  CHECK_EQ(bench::default_parts_shapes().size(), 24);
 }
