@@ -11,16 +11,22 @@
 
 namespace tokenmill {
 
+/// Whole rows of logits of a vocabulary over ranks come together this many at a time: one for each thread of a rank,
+/// and room for few beside the rank's own logits.
+constexpr int64_t kGatheredRows = 32;
+
 /// Buffers of the head, sized once for the most rows of a step. R rows of a step, P ranks of a tensor-parallel group.
 struct HeadActivations {
   VocabShards shards;
-  TensorView logits;    ///< [n] f32: [P, R, most ids of a shard]; a rank's own in its place, the others' when gathered
+  int64_t tp_rank;
+  TensorView logits;    ///< [n] f32: [R, most ids of a shard]
+  TensorView gathered;  ///< [n] f32: [P, up to kGatheredRows, most ids of a shard]; none for one rank
   TensorView partials;  ///< [n] i32: [P, kTileWords, R, most tiles of a shard]; none for one rank
   TensorView lists;     ///< [n] i32: [P, R, words of a shortlist]; none for one rank
   HeadTiles tiles;      ///< [max rows, tiles] of the whole vocabulary; logits undefined
 
-  /// Where the logits that `rank` has made of num_rows rows lie: [num_rows, its ids].
-  TensorView logits_of(int64_t rank, int64_t num_rows) const;
+  /// Where this rank's logits of num_rows rows lie: [num_rows, its ids].
+  TensorView own_logits(int64_t num_rows) const;
 };
 
 /// Takes the buffers for steps of at most max_rows rows; none for a rank without a head.
@@ -54,8 +60,8 @@ class VocabularyShard {
   void embed(Ops& ops, TensorView out, TensorView token_ids, TensorView last_token,
              const RowParallelLinear::Buffers& buffers) const;
   /// Chooses the tokens of step.rows and reports the logprobs that step.sampled asks for. normed [R, hidden_size]: the
-  /// rows behind the final norm. Last stage only. May wait for the stream (rows with top-k). a.logits_of() this rank
-  /// holds its logits of the rows afterwards.
+  /// rows behind the final norm. Last stage only. May wait for the stream (rows with top-k). a.own_logits() holds this
+  /// rank's logits of the rows afterwards.
   void choose(Ops& ops, TensorView normed, const StepTensors& step, const SamplingTables& tables,
               const HeadActivations& a, const HeadOutput& out) const;
   /// Logprobs of rows.token_ids behind as many rows of normed, at most as many as a was made for. Last stage only.
@@ -64,8 +70,9 @@ class VocabularyShard {
 
  private:
   HeadTiles make_tiles(Ops& ops, TensorView normed, const LogitsRows& rows, const SamplingTables& tables,
-                       const HeadActivations& a, bool gather) const;
-  TensorView gather_logits(const HeadActivations& a, int64_t num_rows) const;
+                       const HeadActivations& a) const;
+  template <typename Work>
+  void for_whole_rows(const HeadTiles& tiles, const HeadActivations& a, Work&& work) const;
   bool pick_listed(Ops& ops, const HeadTiles& tiles, const StepTensors& step, const SamplingTables& tables,
                    const HeadActivations& a, const PickResult& out) const;
 

@@ -54,7 +54,7 @@ std::vector<std::vector<float>> ModelHarness::step(const std::vector<int32_t>& i
   std::vector<std::vector<float>> out;
   for (size_t r = 0; r < wanted.size(); ++r) {
     out.emplace_back(config().vocab_size);
-    ops_.stream().copy(out.back().data(), a.head.logits_of(0, plan.num_logits_rows()).row<float>(r),
+    ops_.stream().copy(out.back().data(), a.head.own_logits(plan.num_logits_rows()).row<float>(r),
                        config().vocab_size * 4);
   }
   ops_.stream().synchronize();

@@ -105,14 +105,14 @@ TEST_CASE("1,000 random sets of parameters choose the same bits on 1, 2, 3, 4 an
 }
 
 TEST_CASE("logprobs, ranks, listed ids and prompt scores have the same bits on any number of ranks") {
-  constexpr int64_t kVocab = 3 * kVocabTile + 1, kRows = 6, kWidth = 30;
+  constexpr int64_t kVocab = 3 * kVocabTile + 1, kRows = kGatheredRows + 6, kWidth = 30;  // two turns
   const Ends ends(kVocab, 24, kRows, DType::kBF16);
   const auto run = [&](Rank& rank, Bytes& all) {
     SamplerRows rows(rank.ops(), kRows, kVocab);
     rows.set(1, {.temperature = 1}, {3072, 0, 1024});
     rows.set(2, {.temperature = 0.7, .filter = {.top_p = 0.9}, .presence_penalty = 0.5});
     rows.set(3, {.bias = std::vector<double>(kVocab, kMasked)});
-    for (int64_t r = 0; r < kRows; ++r) rows.set_num_top(r, r == 1 ? 3 : r == 4 ? -1 : 5 * r);
+    for (int64_t r = 0; r < kRows; ++r) rows.set_num_top(r, r == 1 ? 3 : r == 4 ? -1 : 5 * (r % 7));
     rank.choose(rows, 0, 1, kWidth);
     append(all, rows, kRows, kVocab);
     CHECK_EQ(rows.status(3), 2);
@@ -163,7 +163,7 @@ TEST_CASE("ids that are tied past a shortlist's room are all still drawn: the st
     }
     const int64_t before = calls(rank.tp());
     rank.choose(rows, 0, 3 + kShortlistTies);
-    CHECK_EQ(calls(rank.tp()) - before, rank.tp().size() == 1 ? 0 : 3);  // partials, lists, logits
+    CHECK_EQ(calls(rank.tp()) - before, rank.tp().size() == 1 ? 0 : 4);  // partials, lists, two turns of logits
     std::map<int64_t, int> drawn;
     for (int64_t r = 0; r < kRows; ++r) {
       ++drawn[rows.id(r)];
@@ -261,6 +261,30 @@ TEST_CASE("a choice moves the bytes that the formulas say, by what its rows need
         CHECK_EQ(rank.tp().counts()[static_cast<size_t>(kind)].calls, 0);
       }
     });
+  }
+}
+
+TEST_CASE("the head's memory: a rank's own logits of all rows, and few rows of everyone's") {
+  ModelConfig config;
+  config.vocab_size = 40 * kVocabTile;
+  const auto bytes = [&](int tp, int64_t rows) {
+    ModelShard shard;
+    shard.grid.tp_size = tp;
+    Carver carver(nullptr, true);
+    carve_head(config, shard, rows, carver);
+    return carver.num_bytes();
+  };
+  const auto logits = [&](int64_t rows) { return rows * config.vocab_size * 4; };
+  const auto partials = [&](int64_t rows) { return rows * 40 * 24; };
+  constexpr int64_t kRows = 256, kListBytes = 4 * shortlist_words(kShortlistMaxTopK + kShortlistTies);
+  constexpr int64_t kAlignment = 16 * 64;  // of the buffers that are taken
+  CHECK(bytes(1, kRows) <= logits(kRows) + partials(kRows) + kAlignment);
+  for (const int tp : {2, 4, 8}) {
+    CAPTURE(tp);
+    const int64_t want = logits(kRows) / tp + logits(kGatheredRows) + 2 * partials(kRows) + tp * kRows * kListBytes;
+    CHECK(bytes(tp, kRows) >= want);
+    CHECK(bytes(tp, kRows) <= want + kAlignment);
+    CHECK(bytes(tp, 4) < 2 * (logits(4) + tp * 4 * kListBytes));  // no more turns than rows
   }
 }
 
