@@ -31,10 +31,12 @@ std::string iteration_line(const StepRecord& s, double origin_s) {
   const double other_s = std::max(0.0, s.device_s - times.gemm_s - times.attention_s - times.host_s);
   return fmt::format(
       "{{\"step\":{},\"time_s\":{:.6f},\"step_s\":{:.6f},\"tokens\":{},\"prompt_tokens\":{},\"sequences\":{},"
-      "\"logits_rows\":{},\"kv_blocks\":{},\"host_wait_s\":{:.6f},\"gemm_s\":{:.6f},\"attention_s\":{:.6f},"
+      "\"logits_rows\":{},\"running\":{},\"waiting\":{},\"kv_blocks\":{},\"host_wait_s\":{:.6f},\"gemm_s\":{:.6f},"
+      "\"attention_s\":{:.6f},"
       "\"other_s\":{:.6f},\"communication_s\":{:.6f}}}",
       s.step_id, s.launched_s - origin_s, s.device_s, s.num_tokens, s.num_prompt_tokens, s.num_sequences,
-      s.num_logits_rows, s.num_used_blocks, s.host_wait_s, times.gemm_s, times.attention_s, other_s, times.host_s);
+      s.num_logits_rows, s.num_running, s.num_waiting, s.num_used_blocks, s.host_wait_s, times.gemm_s,
+      times.attention_s, other_s, times.host_s);
 }
 
 IterationLog::IterationLog(const std::string& path, int replica, int num_replicas)

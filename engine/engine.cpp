@@ -216,8 +216,10 @@ bool Engine::Impl::launch_next() {
              plan.step_id, plan.num_tokens(), plan.scheduled.size(), plan.new_slots.size(), plan.finished.size(),
              scheduler.num_running(), scheduler.num_waiting(), scheduler.blocks().num_used_blocks(),
              stats.kv_blocks_total);
-  meter.launching(plan, scheduler.stats().num_computed_prompt_tokens - prompt_tokens_before,
-                  scheduler.blocks().num_used_blocks());
+  meter.launching(plan, {.num_prompt_tokens = scheduler.stats().num_computed_prompt_tokens - prompt_tokens_before,
+                         .num_used_blocks = scheduler.blocks().num_used_blocks(),
+                         .num_running = scheduler.num_running(),
+                         .num_waiting = scheduler.num_waiting()});
   tickets.push_back(runner.launch(plan));
   ++stats.num_steps;
   stats.sum_running += scheduler.num_running();

@@ -16,16 +16,15 @@ void StepMeter::request_came(double now_s) {
   idle_since_s_ = now_s;
 }
 
-void StepMeter::launching(const StepPlan& plan, int64_t num_prompt_tokens, int64_t num_used_blocks) {
+void StepMeter::launching(const StepPlan& plan, const StepRecord& counts) {
   const double now_s = clock_.now_s();
   times_.schedule_s += now_s - mark_s_;
-  StepRecord record{.step_id = plan.step_id,
-                    .launched_s = now_s,
-                    .num_tokens = plan.num_tokens(),
-                    .num_prompt_tokens = num_prompt_tokens,
-                    .num_sequences = static_cast<int64_t>(plan.scheduled.size()),
-                    .num_logits_rows = plan.num_logits_rows(),
-                    .num_used_blocks = num_used_blocks};
+  StepRecord record = counts;
+  record.step_id = plan.step_id;
+  record.launched_s = now_s;
+  record.num_tokens = plan.num_tokens();
+  record.num_sequences = static_cast<int64_t>(plan.scheduled.size());
+  record.num_logits_rows = plan.num_logits_rows();
   if (in_flight_.empty()) {
     if (idle_since_s_) record.host_wait_s = now_s - *idle_since_s_;
     times_.host_stall_s += record.host_wait_s;

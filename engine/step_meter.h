@@ -18,6 +18,7 @@ struct StepRecord {
   double host_wait_s = 0;  ///< before that the device had nothing to do and this work was known
   int64_t num_tokens = 0, num_prompt_tokens = 0, num_sequences = 0, num_logits_rows = 0;
   int64_t num_used_blocks = 0;
+  int64_t num_running = 0, num_waiting = 0;  ///< sequences, when it was planned
   OpTimes op_times;  ///< of device_s
 };
 
@@ -44,8 +45,9 @@ class StepMeter {
   void begin_schedule() { mark_s_ = clock_.now_s(); }
   /// Nothing could be scheduled.
   void end_schedule() { times_.schedule_s += clock_.now_s() - mark_s_; }
-  /// A plan goes to the runner; ends the schedule that made it.
-  void launching(const StepPlan& plan, int64_t num_prompt_tokens, int64_t num_used_blocks);
+  /// A plan goes to the runner; ends the schedule that made it. counts: what the plan does not say (prompt tokens, used
+  /// blocks, running and waiting sequences).
+  void launching(const StepPlan& plan, const StepRecord& counts);
   /// The oldest step's results are there. Returns the time.
   double collected(const StepResult& result);
   /// They have been dealt with. has_work: a sequence waits or runs.

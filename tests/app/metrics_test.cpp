@@ -108,6 +108,8 @@ TEST_CASE("a step's line splits its time") {
                         .num_sequences = 5,
                         .num_logits_rows = 4,
                         .num_used_blocks = 9,
+                        .num_running = 6,
+                        .num_waiting = 11,
                         .op_times = {.gemm_s = 0.25, .attention_s = 0.125, .other_s = 0.03125, .host_s = 0.0625}};
   const io::JsonValue line = io::parse_json(iteration_line(step, 10), "line");
   CHECK(line.at("step").as_int64() == 7);
@@ -117,6 +119,8 @@ TEST_CASE("a step's line splits its time") {
   CHECK(line.at("prompt_tokens").as_int64() == 16);
   CHECK(line.at("sequences").as_int64() == 5);
   CHECK(line.at("logits_rows").as_int64() == 4);
+  CHECK(line.at("running").as_int64() == 6);
+  CHECK(line.at("waiting").as_int64() == 11);
   CHECK(line.at("kv_blocks").as_int64() == 9);
   CHECK(line.at("host_wait_s").as_double() == 0.125);
   CHECK(line.at("gemm_s").as_double() == 0.25);

@@ -20,7 +20,7 @@ struct Meter {
     StepPlan plan;
     plan.step_id = id;
     plan.scheduled = {{.slot = 0, .num_tokens = 3}};
-    meter.launching(plan, 2, 5);
+    meter.launching(plan, {.num_prompt_tokens = 2, .num_used_blocks = 5, .num_running = 3, .num_waiting = 7});
   }
   void collect(uint64_t id, double device_s, double text_s, bool has_work) {
     clock.advance(device_s);
@@ -53,6 +53,8 @@ TEST_CASE("with one step in flight the device waits while the host works") {
   CHECK(m.records[1].num_tokens == 3);
   CHECK(m.records[1].num_prompt_tokens == 2);
   CHECK(m.records[1].num_used_blocks == 5);
+  CHECK(m.records[1].num_running == 3);
+  CHECK(m.records[1].num_waiting == 7);
   CHECK(m.records[1].op_times.gemm_s == 0.5);
   CHECK(m.step_tokens.sum() == 6);
 }
