@@ -14,12 +14,6 @@ namespace {
 using Vector = float __attribute__((vector_size(32)));
 constexpr int kRows = 16, kColumns = 6;
 
-float load(const void* data, int64_t index, cudaDataType_t type) {
-  if (type == CUDA_R_32F) return static_cast<const float*>(data)[index];
-  if (type == CUDA_R_16BF) return __bfloat162float(static_cast<const __nv_bfloat16*>(data)[index]);
-  return __half2float(static_cast<const __half*>(data)[index]);
-}
-
 void store(void* data, int64_t index, cudaDataType_t type, float value) {
   if (type == CUDA_R_32F) {
     static_cast<float*>(data)[index] = value;
@@ -32,15 +26,38 @@ void store(void* data, int64_t index, cudaDataType_t type, float value) {
 
 int64_t num_bytes_of(cudaDataType_t type) { return type == CUDA_R_32F ? 4 : 2; }
 
-/// panel[p][i] = op(matrix)[first + i, p] for i < kRows; rows past num_rows are 0.
+float widen(float value) { return value; }
+float widen(__nv_bfloat16 value) { return __bfloat162float(value); }
+float widen(__half value) { return __half2float(value); }
+
+/// target[i * target_step] = source[i * step], as f32.
+template <typename T>
+void widen_line(const T* source, int64_t step, int64_t count, float* target, int64_t target_step) {
+  for (int64_t i = 0; i < count; ++i) target[i * target_step] = widen(source[i * step]);
+}
+
+void widen_line(const Matrix& matrix, int64_t start, int64_t step, int64_t count, float* target, int64_t target_step) {
+  if (matrix.type == CUDA_R_32F) {
+    widen_line(static_cast<const float*>(matrix.data) + start, step, count, target, target_step);
+  } else if (matrix.type == CUDA_R_16BF) {
+    widen_line(static_cast<const __nv_bfloat16*>(matrix.data) + start, step, count, target, target_step);
+  } else {
+    widen_line(static_cast<const __half*>(matrix.data) + start, step, count, target, target_step);
+  }
+}
+
+float load(const void* data, int64_t index, cudaDataType_t type) {
+  float value = 0;
+  widen_line({.data = data, .type = type}, index, 1, 1, &value, 1);
+  return value;
+}
+
+/// panel[p][i] = op(matrix)[first + i, p] for the rows that exist; the others keep what they hold.
 void pack_rows(const Matrix& matrix, int64_t offset, int64_t first, int64_t num_rows, int64_t k, float* panel) {
   const int64_t rows = std::min<int64_t>(kRows, num_rows - first);
-  for (int64_t i = 0; i < kRows; ++i) {
+  for (int64_t i = 0; i < rows; ++i) {
     const int64_t start = offset + (matrix.transposed ? (first + i) * matrix.ld : first + i);
-    const int64_t step = matrix.transposed ? 1 : matrix.ld;
-    for (int64_t p = 0; p < k; ++p) {
-      panel[p * kRows + i] = i < rows ? load(matrix.data, start + p * step, matrix.type) : 0.0F;
-    }
+    widen_line(matrix, start, matrix.transposed ? 1 : matrix.ld, k, panel + i, kRows);
   }
 }
 
@@ -49,9 +66,7 @@ std::vector<float> pack_columns(const Matrix& matrix, int64_t offset, int64_t n,
   std::vector<float> columns(static_cast<size_t>((n + kColumns - 1) / kColumns * kColumns * k), 0.0F);
   for (int64_t j = 0; j < n; ++j) {
     const int64_t start = offset + (matrix.transposed ? j : j * matrix.ld);
-    const int64_t step = matrix.transposed ? matrix.ld : 1;
-    float* column = columns.data() + j * k;
-    for (int64_t p = 0; p < k; ++p) column[p] = load(matrix.data, start + p * step, matrix.type);
+    widen_line(matrix, start, matrix.transposed ? matrix.ld : 1, k, columns.data() + j * k, 1);
   }
   return columns;
 }
@@ -79,7 +94,7 @@ void multiply_tile(const float* panel, const float* columns, int64_t k, float (&
 void multiply_one(const Gemm& gemm, int64_t batch) {
   const auto offset = [&](const Matrix& matrix) { return batch * matrix.batch_stride; };
   const std::vector<float> columns = pack_columns(gemm.b, offset(gemm.b), gemm.n, gemm.k);
-  std::vector<float> panel(static_cast<size_t>(gemm.k * kRows));
+  std::vector<float> panel(static_cast<size_t>(gemm.k * kRows), 0.0F);
   float sums[kColumns][kRows];
   for (int64_t row = 0; row < gemm.m; row += kRows) {
     pack_rows(gemm.a, offset(gemm.a), row, gemm.m, gemm.k, panel.data());
