@@ -63,6 +63,22 @@ def some_rows():
     return rows
 
 
+def scored_rows():
+    """48 rows that ask for every kind of score, so that many of a step need whole rows of logits."""
+    rows = []
+    for number in range(48):
+        ids = [3 + (number * 17 + i * i) % 400 for i in range(4 + number % 9)]
+        row = {"id": number, "prompt_token_ids": ids, "max_tokens": 6, "ignore_eos": True, "return_token_ids": True,
+               "temperature": 0.9 if number % 2 else 0, "top_p": 0.8, "seed": number}
+        row |= ({"logprobs": 20, "prompt_logprobs": 5, "flat_logprobs": True},
+                {"logprob_token_ids": [1, 77, 410], "prompt_logprobs": 0},
+                {"prompt_logprobs": 30, "max_tokens": 0},
+                {"logprobs": 1, "prompt_logprob_start": 1, "prompt_logprob_token_ids": [[5, 410]] * (len(ids) - 2)},
+                {"logprobs": -1, "prompt_logprobs": -1, "max_tokens": 2})[number % 5]
+        rows.append(row)
+    return rows
+
+
 def tokens(result, greedy_only):
     """The token ids of every sample, in the rows' order."""
     rows = some_rows()
@@ -97,6 +113,21 @@ class Layouts(Case):
             for layout, result in zip(layouts_to_run, results):
                 with self.subTest(model=model, layout=layout):
                     self.assertEqual(result.bytes, results[0].bytes)
+
+    def test_tp_invariant_gives_every_kind_of_score_the_bytes_of_one_rank(self):
+        for model, parts, sizes in (("tiny-spread8", 8, (2, 4)), ("tiny-spread3", 3, (3,))):
+            for dtype in ("float", "bfloat16"):
+                results = [self.job(scored_rows(), "--dtype", dtype, "--max-model-len", 64, "--threads", 1, "--max-logprobs", -1,
+                                    "--tp-invariant", parts, "-tp", tp, ranks=tp, model=DATA / "models" / model)
+                           for tp in (1, *sizes)]
+                for tp, result in zip(sizes, results[1:]):
+                    with self.subTest(model=model, dtype=dtype, tp=tp):
+                        self.assertEqual(result.bytes, results[0].bytes)
+                first, flat = results[0].rows[4], results[0].rows[0]["outputs"][0]["logprobs"]
+                vocab = json.loads((DATA / "models" / model / "config.json").read_text())["vocab_size"]
+                self.assertEqual([len(at["top"]) for at in first["outputs"][0]["logprobs"]], [vocab] * 2)
+                self.assertEqual([len(at["top"]) for at in first["prompt_logprobs"][1:]], [vocab] * 7)
+                self.assertEqual(len(flat["start_indices"]), 6)
 
     def test_a_replica_without_rows_or_long_done_lets_its_ranks_go(self):
         one = [{"id": 0, "prompt": "x", "max_tokens": 3, "temperature": 0}]
