@@ -14,15 +14,24 @@
 #include <cublas_v2.h>
 #include <nccl.h>
 
+/// GPU_HAS_SM90A: this pass can have Hopper's own instructions (wgmma, bulk and tensor copies). A kernel that uses them
+/// exists in every pass, or the host could not launch it, and guards its body:  #if GPU_HAS_SM90A ... #else __trap();
+/// #endif
 #ifdef TOKENMILL_CUDA_EMULATED
 #include "kernels/emulation/block/device.h"
 
 // Loops are unrolled by nvcc alone: no result depends on it.
 #define GPU_UNROLL
+#define GPU_HAS_SM90A 1
 #else
 /// Shared memory of a block: GPU_SHARED(Type, name) is one object (a struct, or `using A = float[32];`),
 /// GPU_DYN_SHARED(name) the bytes that the launch asked for, 1024-byte aligned.
 #define GPU_SHARED(Type, name) __shared__ Type name
 #define GPU_DYN_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 #define GPU_UNROLL _Pragma("unroll")
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define GPU_HAS_SM90A 1
+#else
+#define GPU_HAS_SM90A 0
+#endif
 #endif

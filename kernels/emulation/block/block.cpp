@@ -13,7 +13,10 @@ __thread Thread* current_thread = nullptr;
 __thread Block* current_block = nullptr;
 
 Block::~Block() {
-  for (unsigned i = 0; i < kMaxThreads; ++i) free_stack(fibers[i]);
+  for (unsigned i = 0; i < kMaxThreads; ++i) {
+    free_stack(fibers[i]);
+    free_async_copies(fibers[i].async_copies);
+  }
 }
 
 uint64_t Block::random() {
@@ -40,14 +43,12 @@ void make_ready(Block& block, unsigned warp, uint32_t lanes) {
 
 void fail(Site site, const std::string& text) {
   Block& block = this_block();
-  Fiber& fiber = this_fiber();
   const auto triple = [](const auto& v) {
     return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")";
   };
-  block.error =
-      to_string(site) + ": " + text + " [block " + triple(block.index.block) + ", thread " + triple(fiber.index) + "]";
-  run_host(block, fiber, /*last=*/true);
-  __builtin_unreachable();
+  block.error = to_string(site) + ": " + text + " [block " + triple(block.index.block) + ", thread " +
+                triple(current_thread->index) + "]";
+  throw KernelFailure{};
 }
 
 void trap(Site site) { fail(site, "__trap"); }

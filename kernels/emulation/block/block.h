@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "kernels/emulation/block/async_copy_state.h"
 #include "kernels/emulation/block/barrier_state.h"
 #include "kernels/emulation/block/context.h"
 #include "kernels/emulation/block/sanitizer.h"
@@ -28,6 +29,7 @@ struct Fiber : Thread {
   Site site{};
   void* operands = nullptr;  // what it brought to the meeting that it waits in
   bool abandoned = false;    // its block failed while it was inside the kernel
+  AsyncCopies async_copies;
 };
 
 enum class Order { kForward, kReverse, kRandom };
@@ -74,7 +76,10 @@ void yield();
 /// Lets the lanes of a warp run again.
 void make_ready(Block& block, unsigned warp, uint32_t lanes);
 
-/// Records the first failure of the block, with kernel code's place and the thread, and leaves the kernel for good.
+/// Unwinds the thread that fails up to the start of its fiber; kernels do not catch it.
+struct KernelFailure {};
+
+/// Records the failure of the block, with kernel code's place and the thread, and leaves the kernel for good.
 [[noreturn]] void fail(Site site, const std::string& text);
 
 /// "kernels/cuda/norm.cu:48"

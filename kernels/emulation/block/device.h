@@ -18,7 +18,7 @@
 #undef __launch_bounds__
 #undef __grid_constant__
 #undef __forceinline__
-#undef __noinline__
+#undef __noinline__  // stays undefined: the standard library writes __attribute__((__noinline__))
 #undef __align__
 #define __global__
 #define __device__
@@ -26,7 +26,6 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __forceinline__ inline
-#define __noinline__ __attribute__((noinline))
 #define __align__(n) alignas(n)
 // Must not compile in emulation: each thread would get a copy of its own, or none would be filled.
 #undef __shared__

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <exception>
 
 namespace tokenmill::emulation {
 
@@ -49,6 +50,7 @@ void enter(Block& block, Context& from_context, sanitizer::Stack& from_stack, Fi
 void leave_kernel(Block& block, Fiber& fiber) {
   Warp& warp = block.warps[fiber.warp];
   check_meetings_at_exit(warp, fiber.lane);
+  check_async_copies_at_exit(fiber);
   sanitizer::release(&block.grid_end);
   warp.live &= ~(1u << fiber.lane);
   warp.ready &= ~(1u << fiber.lane);
@@ -57,21 +59,28 @@ void leave_kernel(Block& block, Fiber& fiber) {
   release_barriers_after_exit(block);
 }
 
-[[noreturn]] void fiber_main() {
-  {
-    Block& block = this_block();
-    sanitizer::after_switch(this_fiber().stack, block.came_from);
-    sanitizer::acquire(&block.grid_start);
+/// The kernel on the running fiber, from its first line to its end or to its failure.
+void run_thread(Block& block, Fiber& fiber) {
+  try {
     (*block.thread_body)();
-    leave_kernel(block, this_fiber());
+    leave_kernel(block, fiber);
+  } catch (const KernelFailure&) {
+  } catch (const std::exception& e) {
+    block.error = std::string("the kernel threw an exception: ") + e.what();
   }
+}
+
+[[noreturn]] void fiber_main() {
   Block& block = this_block();
   Fiber& fiber = this_fiber();
-  if (block.warps[fiber.warp].ready != 0) {
-    enter(block, fiber.context, fiber.stack, block.fiber(fiber.warp, next_lane(block, block.warps[fiber.warp])),
-          /*last=*/true);
-  } else {
+  sanitizer::after_switch(fiber.stack, block.came_from);
+  sanitizer::acquire(&block.grid_start);
+  run_thread(block, fiber);
+  const Warp& warp = block.warps[fiber.warp];
+  if (block.failed() || warp.ready == 0) {
     run_host(block, fiber, /*last=*/true);
+  } else {
+    enter(block, fiber.context, fiber.stack, block.fiber(fiber.warp, next_lane(block, warp)), /*last=*/true);
   }
   std::abort();
 }
@@ -88,6 +97,8 @@ void start_fiber(Block& block, unsigned linear) {
   if (fiber.abandoned) sanitizer::renew(fiber.stack);
   fiber.abandoned = true;  // until it leaves the kernel
   fiber.waits_for = nullptr;
+  AsyncCopies& copies = fiber.async_copies;
+  copies.first = copies.end = copies.first_group = copies.end_group = 0;
   start_context(fiber.context, stack_low(fiber), stack_size(fiber), fiber_main);
 }
 
@@ -188,6 +199,9 @@ void run_block(Block& block, const dim3& block_size, size_t dynamic_smem) {
   run_until_exit(block);
   block.shared.finish();
   if (!block.failed()) return;
+  for (unsigned i = 0; i < block.num_threads; ++i) {
+    if (block.fibers[i].abandoned) sanitizer::abandon(block.fibers[i].stack, block.host_stack, &block.grid_end);
+  }
   for (BarrierState& barrier : block.barriers) barrier = {};
   for (unsigned w = 0; w < kMaxWarps; ++w) block.warps[w] = {};
 }

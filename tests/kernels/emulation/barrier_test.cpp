@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/run_kernel.h"
+#include "tests/support/sanitized.h"
 
 using namespace tokenmill;
 
@@ -102,7 +103,7 @@ TEST_CASE("__syncthreads separates writes from reads in every order") {
   for (const uint64_t seed : test::kSeeds) CHECK(mirror_is_right(seed, Bug::kNone));
 }
 
-TEST_CASE("a missing __syncthreads shows in every order") {
+TEST_CASE("a missing __syncthreads shows in every order" * doctest::skip(test::kThreadSanitized)) {
   for (const uint64_t seed : test::kSeeds) {
     CHECK_FALSE(mirror_is_right(seed, Bug::kReadAfterWrite));
     CHECK_FALSE(mirror_is_right(seed, Bug::kWriteAfterRead));

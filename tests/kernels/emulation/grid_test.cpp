@@ -21,7 +21,7 @@ __global__ void record_indices(Seen* seen, int* order, int* count) {
   const unsigned thread = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   const unsigned at = block * (blockDim.x * blockDim.y * blockDim.z) + thread;
   seen[at] = {threadIdx, blockIdx, blockDim, gridDim};
-  order[(*count)++] = static_cast<int>(at);
+  order[atomicAdd(count, 1)] = static_cast<int>(at);
 }
 
 __global__ void count_threads(int* count) { atomicAdd(count, 1); }
