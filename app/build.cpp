@@ -8,6 +8,7 @@
 #include "engine/models/layer_costs.h"
 #include "kernels/core/clock.h"
 #include "kernels/core/log.h"
+#include "parallel/measure_route.h"
 
 namespace tokenmill::app {
 namespace {
@@ -47,20 +48,25 @@ LayerCosts measured_costs(const RunOptions& options, Replica& replica, const par
   return parallel::gather_values(world, costs)[0];
 }
 
-/// Collective over tp: from how many tokens on a step is computed in two turns (Decoder::overlap_from). What a turn costs
-/// is the first rank's measurement, so that all decide alike.
-int64_t choose_overlap(const RankPlan& plan, Ops& ops, DType dtype, const parallel::GroupCosts& costs,
+/// Collective over tp: from how many tokens on a step is computed in two turns (Decoder::overlap_from). What a turn
+/// costs is the first rank's measurement, so that all decide alike. What costs more to measure comes last, where it
+/// matters.
+int64_t choose_overlap(const RankPlan& plan, Ops& ops, DType dtype, const parallel::Connection& connection,
                        const parallel::Comm& tp) {
-  constexpr int64_t kTokens = 256;
   const ModelConfig& config = plan.model->config();
-  const auto from = [&](double extra_s) {
-    return overlap_from(costs, config, plan.shard.grid, extra_s, plan.limits.max_num_batched_tokens);
-  };
-  const int64_t for_nothing = from(0);
-  if (for_nothing > plan.limits.max_num_batched_tokens) return for_nothing;  // not even then: nothing to measure
-  const auto layer_s = [&](int64_t tokens) { return measure_layer_s(ops, config, plan.shard.grid, dtype, tokens); };
-  const double extra_s = std::max(0.0, 2 * layer_s(kTokens / 2) - layer_s(kTokens));
-  return from(parallel::gather_values(tp, extra_s)[0]);
+  const ModelGrid& grid = plan.shard.grid;
+  const int64_t most = plan.limits.max_num_batched_tokens;
+  TurnCosts turns;
+  const auto from = [&] { return overlap_from(connection.costs, config, grid, turns, most); };
+  if (from() > most) return most + 1;  // not even for nothing
+  const int64_t tokens = std::max<int64_t>(from(), std::min<int64_t>(256, most));
+  turns.hidden_share =
+      parallel::measure_hidden_share(tp, *connection.communicator, sum_part_bytes(config, grid, tokens));
+  if (from() > most) return most + 1;
+  const double once_s = measure_layer_s(ops, config, grid, dtype, tokens);
+  turns.token_s = once_s / static_cast<double>(tokens);
+  turns.extra_s = std::max(0.0, 2 * measure_layer_s(ops, config, grid, dtype, tokens / 2) - once_s);
+  return parallel::gather_values(tp, from())[0];
 }
 
 /// Collective over the ranks of a replica: per KV group, what all of them have room for.
@@ -83,7 +89,7 @@ void connect_ranks(Replica& replica, const Ranks& ranks) {
   if (groups.tp.size() > 1) {
     replica.tp = parallel::connect(groups.tp, replica.ops->stream(), replica.progress);
     replica.plan.model->overlap_from(
-        choose_overlap(replica.plan, *replica.ops, replica.choice.dtype, replica.tp.costs, groups.tp));
+        choose_overlap(replica.plan, *replica.ops, replica.choice.dtype, replica.tp, groups.tp));
   }
   if (groups.pp.size() > 1) replica.pp = parallel::connect(groups.pp, replica.ops->stream(), replica.progress);
   replica.link = std::make_unique<ReplicaLink>(groups.replica, replica.progress);

@@ -123,4 +123,29 @@ std::vector<RouteCosts> measure_routes(const Comm& group, std::span<const std::u
   return routes;
 }
 
+double measure_hidden_share(const Comm& group, Communicator& communicator, int64_t part_bytes) {
+  constexpr int kRepeats = 5;
+  std::vector<std::byte> part(static_cast<size_t>(part_bytes)), all(part.size() * static_cast<size_t>(group.size()));
+  const auto gather_s = [&](double computing_s) {
+    const auto begin = Clock::now();
+    const auto transfer = communicator.all_gather(TensorView(all.data(), DType::kU8, {group.size(), part_bytes}),
+                                                  TensorView(part.data(), DType::kU8, {part_bytes}));
+    const auto started = Clock::now();
+    while (seconds_since(started) < computing_s) {
+    }
+    communicator.wait(transfer);
+    communicator.stream().synchronize();
+    return seconds_since(begin);
+  };
+  FastestOf alone, beside;
+  for (int i = 0; i < kRepeats; ++i) alone.add(gather_s(0));
+  const double alone_s = gather_values(group, alone.fastest_s())[0];
+  for (int i = 0; i < kRepeats; ++i) {
+    alone.add(gather_s(0));  // in turn: else a quieter moment would look like something hidden
+    beside.add(gather_s(alone_s));
+  }
+  const double exposed_s = beside.fastest_s() - alone_s;
+  return gather_values(group, std::clamp(1 - exposed_s / alone.fastest_s(), 0.0, 1.0))[0];
+}
+
 }  // namespace tokenmill::parallel

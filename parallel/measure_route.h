@@ -34,4 +34,10 @@ class FastestOf {
 std::vector<RouteCosts> measure_routes(const Comm& group, std::span<const std::unique_ptr<HostTransport>> transports,
                                        const PeerWatch& watch);
 
+/// Collective over group, whose communicator it is, of ranks that all call at about the same time: how much of an
+/// all_gather of parts of part_bytes goes on while the ranks compute for as long as it takes alone, 0 to 1. Nobody
+/// calls the communicator meanwhile, as in a product: MPI moves only what the system or the network does by itself. By
+/// the fastest of some repeats with and without computing; rank 0's figure on all ranks.
+double measure_hidden_share(const Comm& group, Communicator& communicator, int64_t part_bytes);
+
 }  // namespace tokenmill::parallel

@@ -19,8 +19,8 @@ double measure_linear(Ops& ops, DType dtype, int64_t num_tokens, int64_t in_feat
   const LinearSpec spec{
       in_features, measured, dtype, {{WeightFormat::kBF16, measured, in_features, 0, measured, 0, in_features}}};
   const Buffer storage = ops.memory().allocate(ops.linear_bytes(spec));
-  const std::unique_ptr<Linear> linear = ops.make_linear(
-      spec, {static_cast<std::byte*>(storage.data()), static_cast<size_t>(storage.num_bytes())});
+  const std::unique_ptr<Linear> linear =
+      ops.make_linear(spec, {static_cast<std::byte*>(storage.data()), static_cast<size_t>(storage.num_bytes())});
   linear->write(0, 0, std::vector<std::byte>(static_cast<size_t>(measured * in_features * 2)));
   linear->finish();
   const bool is_host = ops.device().kind == DeviceKind::kCpu;
@@ -56,17 +56,26 @@ LayerCosts measure_layer_costs(Ops& ops, const ModelConfig& c, const ModelGrid& 
           .head = measure_linear(ops, dtype, num_tokens, c.hidden_size, most_ids)};
 }
 
+int64_t sum_part_bytes(const ModelConfig& config, const ModelGrid& grid, int64_t num_tokens) {
+  return num_tokens * config.hidden_size * 4 * (grid.num_parts() / grid.tp_size);
+}
+
 int64_t overlap_from(const parallel::GroupCosts& costs, const ModelConfig& config, const ModelGrid& grid,
-                     double extra_s, int64_t max_tokens) {
+                     const TurnCosts& turns, int64_t max_tokens) {
+  // A clear gain or none: predictions within some percent of each other were noise when both ways were measured, and
+  // two turns were up to 7 % slower then (README.md).
+  constexpr double kLeastGain = 0.05, kMostHidden = 0.75;
   if (grid.tp_size == 1 || costs.routes.empty()) return max_tokens + 1;
-  const int64_t token_bytes = config.hidden_size * 4 * (grid.num_parts() / grid.tp_size);
   for (int64_t tokens = 32; tokens <= max_tokens; tokens *= 2) {
-    const int64_t part_bytes = tokens * token_bytes;
+    const int64_t part_bytes = sum_part_bytes(config, grid, tokens);
     const size_t route = costs.route(parallel::TransferKind::kAllGather, part_bytes);
     if (costs.routes[route].name == "shm") continue;
     const parallel::LinkCosts& link = costs.routes[route].collective;
-    const double wire_s = link.beta_s_per_byte * static_cast<double>(part_bytes * (grid.tp_size - 1));
-    if (0.75 * 2 * wire_s > extra_s + 2 * link.alpha_s) return tokens;  // two more transfers begin
+    const double begin_s = 2 * link.alpha_s;  // of a layer's sums; in two turns there are twice as many
+    const double wire_s = 2 * link.beta_s_per_byte * static_cast<double>(part_bytes * (grid.tp_size - 1));
+    const double products_s = turns.token_s ? *turns.token_s * static_cast<double>(tokens) : kMostHidden * wire_s;
+    const double hidden_s = turns.hidden_share * std::min(kMostHidden * wire_s, products_s);
+    if (hidden_s - turns.extra_s - begin_s >= kLeastGain * (products_s + begin_s + wire_s)) return tokens;
   }
   return max_tokens + 1;
 }

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 
 #include "engine/models/shard.h"
 #include "kernels/ops.h"
@@ -16,11 +17,23 @@ LayerCosts measure_layer_costs(Ops& ops, const ModelConfig& config, const ModelG
 /// The layer's seconds alone.
 double measure_layer_s(Ops& ops, const ModelConfig& config, const ModelGrid& grid, DType dtype, int64_t num_tokens);
 
-/// What Decoder::overlap_from() should be told: the fewest tokens of a step from which two turns pay, at most
-/// max_tokens; max_tokens + 1 when they never do. Two turns read a layer's weights twice, extra_s more in all; they
-/// hide up to three quarters of what the layer's two sums take on a wire. What a rank copies itself (shared memory) is
-/// not hidden by its own products.
+/// What it costs to compute a layer in two turns, and what that brings.
+struct TurnCosts {
+  /// A layer's products per token; nothing: not known, and taken to be what suits two turns best.
+  std::optional<double> token_s;
+  double extra_s = 0;       ///< more in two turns than in one: a layer's weights are read twice
+  double hidden_share = 1;  ///< of a transfer goes on while products run (parallel::measure_hidden_share)
+};
+
+/// Bytes of a layer's sum for num_tokens tokens, from one rank to each other one.
+int64_t sum_part_bytes(const ModelConfig& config, const ModelGrid& grid, int64_t num_tokens);
+
+/// What Decoder::overlap_from() should be told: the fewest tokens of a step from which two turns save a twentieth of a
+/// layer's time or more, at most max_tokens; max_tokens + 1 when they never do. They can hide up to three quarters of
+/// what the layer's two sums take on a wire (the first turn of a sum runs beside the second one's short o_proj only),
+/// no more than there is to compute, and of that the share that moves by itself. What a rank copies itself (shared
+/// memory) is not hidden by its own products.
 int64_t overlap_from(const parallel::GroupCosts& costs, const ModelConfig& config, const ModelGrid& grid,
-                     double extra_s, int64_t max_tokens);
+                     const TurnCosts& turns, int64_t max_tokens);
 
 }  // namespace tokenmill

@@ -3,32 +3,42 @@
 #include <doctest/doctest.h>
 
 #include <chrono>
+#include <optional>
 
+#include "parallel/host_communicator.h"
 #include "parallel/mpi_transport.h"
 #include "parallel/shm_transport.h"
+#include "support/immediate_stream.h"
 
 namespace tokenmill::parallel {
 namespace {
 
-/// Transfers that end kLate_s after their start at the earliest.
+/// Transfers that take late_s at least: of whatever the ranks do meanwhile, or only of the time in which they call.
 class LateTransport final : public HostTransport {
  public:
-  static constexpr double kLate_s = 2e-3;
-  explicit LateTransport(const Comm& group) : inner_(group) {}
+  LateTransport(const Comm& group, double late_s, bool moves_by_itself)
+      : inner_(group), late_s_(late_s), moves_by_itself_(moves_by_itself) {}
   const char* name() const override { return "late"; }
   void start(Transfer transfer, const Move& move) override {
-    started_ = std::chrono::steady_clock::now();
+    since_.reset();
+    if (moves_by_itself_) since_ = Clock::now();
     inner_.start(transfer, move);
   }
-  bool progress() override { return inner_.progress(); }
+  bool progress() override {
+    if (!since_) since_ = Clock::now();
+    return inner_.progress();
+  }
   bool finished(Transfer transfer) override {
-    const std::chrono::duration<double> since = std::chrono::steady_clock::now() - started_;
-    return since.count() >= kLate_s && inner_.finished(transfer);
+    return since_ && std::chrono::duration<double>(Clock::now() - *since_).count() >= late_s_ &&
+           inner_.finished(transfer);
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
   MpiTransport inner_;
-  std::chrono::steady_clock::time_point started_;
+  double late_s_;
+  bool moves_by_itself_;
+  std::optional<Clock::time_point> since_;
 };
 
 TEST_CASE("what disturbs one repeat, or most of them, does not count; three alike are certain") {
@@ -48,7 +58,8 @@ TEST_CASE("what disturbs one repeat, or most of them, does not count; three alik
 TEST_CASE("every transport gets the figures that rank 0 has, in its own place") {
   const Comm world = Comm::world();
   std::vector<std::unique_ptr<HostTransport>> transports;
-  transports.push_back(std::make_unique<LateTransport>(world));
+  constexpr double kLate_s = 2e-3;
+  transports.push_back(std::make_unique<LateTransport>(world, kLate_s, true));
   transports.push_back(std::make_unique<ShmTransport>(world));
   transports.push_back(std::make_unique<MpiTransport>(world));
   const std::vector<RouteCosts> routes = measure_routes(world, transports, PeerWatch(world));
@@ -57,8 +68,8 @@ TEST_CASE("every transport gets the figures that rank 0 has, in its own place") 
   CHECK(routes[1].name == "shm");
   CHECK(routes[2].name == "mpi");
   // 1 KiB to each peer at least.
-  CHECK(routes[0].seconds(TransferKind::kExchange, 1024, world.size()) >= LateTransport::kLate_s);
-  CHECK(routes[0].seconds(TransferKind::kSend, 1024, world.size()) >= LateTransport::kLate_s / 2);
+  CHECK(routes[0].seconds(TransferKind::kExchange, 1024, world.size()) >= kLate_s);
+  CHECK(routes[0].seconds(TransferKind::kSend, 1024, world.size()) >= kLate_s / 2);
   for (const RouteCosts& route : routes) {
     CAPTURE(route.name);
     for (const LinkCosts& costs : {route.collective, route.pair}) {
@@ -70,6 +81,22 @@ TEST_CASE("every transport gets the figures that rank 0 has, in its own place") 
         CHECK(theirs.beta_s_per_byte == costs.beta_s_per_byte);
       }
     }
+  }
+}
+
+TEST_CASE("what moves by itself is hidden, what moves when called is not; all ranks have the same share") {
+  const Comm world = Comm::world();
+  for (const bool moves_by_itself : {true, false}) {
+    test::ImmediateStream stream;
+    HostProgress progress;
+    std::vector<std::unique_ptr<HostTransport>> transports;
+    transports.push_back(std::make_unique<LateTransport>(world, 20e-3, moves_by_itself));
+    HostCommunicator group(world, stream, progress, std::move(transports), GroupCosts{}, PeerWatch(world));
+    const double share = measure_hidden_share(world, group, 1000);
+    CHECK(share >= 0);
+    CHECK(share <= 1);
+    CHECK((share > 0.5) == moves_by_itself);
+    for (const double theirs : gather_values(world, share)) CHECK(theirs == share);
   }
 }
 
