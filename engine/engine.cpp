@@ -19,8 +19,8 @@ const SteadyClock kSteadyClock;
 
 class DetokenizerText final : public TokenDecoder {
  public:
-  DetokenizerText(const text::Tokenizer& tokenizer, bool skip_special_tokens)
-      : detokenizer_(tokenizer, skip_special_tokens) {}
+  DetokenizerText(const text::Tokenizer& tokenizer, const text::DecodeOptions& options)
+      : detokenizer_(tokenizer, options) {}
   void append(int32_t token_id, std::string& text) override { detokenizer_.push(token_id, text); }
   void finish(std::string& text) override { detokenizer_.finish(text); }
 
@@ -31,7 +31,7 @@ class DetokenizerText final : public TokenDecoder {
 TokenDecoderFactory decoders_of(const text::Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return nullptr;
   return [tokenizer](const Request& request) {
-    return std::make_unique<DetokenizerText>(*tokenizer, request.sampling.skip_special_tokens);
+    return std::make_unique<DetokenizerText>(*tokenizer, decode_options(request.sampling));
   };
 }
 

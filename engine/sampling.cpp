@@ -5,6 +5,8 @@
 #include <limits>
 #include <map>
 
+#include "engine/text/tokenizer.h"
+
 namespace tokenmill {
 namespace {
 
@@ -20,6 +22,11 @@ uint64_t mix(uint64_t x) {
 }
 
 }  // namespace
+
+text::DecodeOptions decode_options(const SamplingParams& params) {
+  return {.skip_special_tokens = params.skip_special_tokens,
+          .spaces_between_special_tokens = params.spaces_between_special_tokens};
+}
 
 SamplingParams normalized(SamplingParams params) {
   if (is_greedy(params)) {

@@ -9,6 +9,9 @@
 #include "engine/slot_sampling.h"
 
 namespace tokenmill {
+namespace text {
+struct DecodeOptions;  // text/tokenizer.h
+}
 
 /// Ends a sequence that repeats itself: its last tokens are at least min_count copies of one pattern of
 /// min_pattern_size to max_pattern_size tokens. Off when max_pattern_size is 0.
@@ -56,6 +59,7 @@ struct SamplingParams {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;
   bool skip_special_tokens = true;
+  bool spaces_between_special_tokens = true;  ///< false: none between added tokens that follow one another
   bool detokenize = true;                  ///< false: no text, and so no stop strings
   bool skip_reading_prefix_cache = false;  ///< also while the prompt is scored, which needs every position
   SharedList<std::pair<int32_t, float>> logit_bias;   ///< ascending ids; added to the logits, [-100, 100]
@@ -92,6 +96,9 @@ SamplingParams normalized(SamplingParams params);
 inline bool scores_prompt(const SamplingParams& params) {
   return params.prompt_logprobs || params.prompt_logprob_ids.width > 0;
 }
+
+/// How the generated tokens become text.
+text::DecodeOptions decode_options(const SamplingParams& params);
 
 /// Takes the most likely token everywhere.
 inline bool is_greedy(const SamplingParams& params) { return params.temperature < 1e-5; }

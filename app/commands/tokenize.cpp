@@ -39,7 +39,7 @@ std::string answer(const rows::ParsedRow& row, const text::Tokenizer& tokenizer,
   std::string out = "{\"ids\":";
   rows::append_ids(out, prompt.ids);
   out += ",\"text\":";
-  io::append_json_string(out, tokenizer.decode(prompt.ids, false));
+  io::append_json_string(out, tokenizer.decode(prompt.ids));
   out += ",\"prompt\":";
   io::append_json_string(out, prompt.text);
   return out + "}";

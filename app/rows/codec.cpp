@@ -198,14 +198,14 @@ void Codec::limit_prompt(const ParsedRow& row, PromptTokens& prompt, RowItem& it
 void Codec::keep_for_answer(const ParsedRow& row, const PromptTokens& prompt, RowItem& item) const {
   const SamplingParams& sampling = row.settings.sampling;
   item.answer = row.settings.answer;
-  item.skip_special_tokens = sampling.skip_special_tokens;
+  item.decode = decode_options(sampling);
   item.prompt_list_width = sampling.prompt_logprob_ids.width;
   item.logprobs = sampling.logprobs.has_value() || !sampling.logprob_token_ids.empty();
   item.echo_logprobs = echoes_logprobs(row);
   if (item.answer.return_token_ids || item.echo_logprobs) item.prompt_token_ids = prompt.ids;
   if (item.answer.echo) item.echo_text = echo_text(row, prompt, tokenizer_);
   if (item.answer.return_prompt_text)
-    item.prompt_text = prompt.text.empty() || prompt.cut ? tokenizer_.decode(prompt.ids, false) : prompt.text;
+    item.prompt_text = prompt.text.empty() || prompt.cut ? tokenizer_.decode(prompt.ids) : prompt.text;
 }
 
 uint64_t Codec::random_key_of(const ParsedRow& row, int64_t number) const {

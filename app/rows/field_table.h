@@ -24,6 +24,7 @@ struct NeutralField {
   bool (*neutral)(const io::JsonValue&);  ///< null is always neutral
   const char* neutral_text;               ///< "only X" in messages; nullptr: only null
   const char* instead = nullptr;          ///< the field of this version that means the same
+  const char* advice = nullptr;           ///< what else comes near, for messages
 };
 
 const std::vector<Field>& sampling_fields();  ///< what the sampler and the end of a sequence take

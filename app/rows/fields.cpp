@@ -25,10 +25,12 @@ void check_neutral(const NeutralField& field, const JsonValue& value) {
   if (field.instead != nullptr)
     throw BadRow{"invalid_request", field.name,
                  fmt::format("{} is {}; this version's name for it is {}", field.name, shown(value), field.instead)};
+  const std::string supported = field.neutral_text == nullptr
+                                    ? "no value here: leave it out"
+                                    : fmt::format("only {}: give that or leave it out", field.neutral_text);
   throw BadRow{"invalid_request", field.name,
-               fmt::format("{} is {}; this version supports {}", field.name, shown(value),
-                           field.neutral_text == nullptr ? "no value here: leave it out"
-                                                         : fmt::format("only {}", field.neutral_text))};
+               fmt::format("{} is {}; this version supports {}{}{}", field.name, shown(value), supported,
+                           field.advice == nullptr ? "" : "; ", field.advice == nullptr ? "" : field.advice)};
 }
 
 /// Checks a member that no honoured field took. False when its name is no field of the shape.

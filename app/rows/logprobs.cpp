@@ -193,7 +193,7 @@ void LogprobWriter::append_completion(std::string& out, const Completion& comple
     position == &unscored ? void(out += "null") : append_top(out, *position);
   });
   out += ",\"text_offset\":";
-  text::Detokenizer detokenizer(tokenizer_, completion.skip_special_tokens);
+  text::Detokenizer detokenizer(tokenizer_, completion.decode);
   size_t offset = 0;
   std::string piece;
   append_list(out, ids, [&](int32_t id) {

@@ -34,7 +34,7 @@ class LogprobWriter {
     std::span<const int32_t> echoed_token_ids;  ///< the prompt, when the text begins with it
     Positions echoed;                           ///< of its tokens 1, 2, ...
     Positions generated;
-    bool skip_special_tokens = true;
+    text::DecodeOptions decode;  ///< how it is made of them
   };
   /// {"tokens":[],"token_logprobs":[],"top_logprobs":[{"token":logprob,...},...],"text_offset":[]}; offsets in
   /// characters.

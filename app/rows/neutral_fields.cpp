@@ -45,13 +45,17 @@ bool auto_or_default(const JsonValue& v) {
   return v.is_string() && (v.as_string() == "auto" || v.as_string() == "default");
 }
 
+constexpr const char* kSeveralAnswers = "for several answers set n and a temperature";
+constexpr const char* kForm = "ask for the form in the prompt, and check the text";
+constexpr const char* kNativeOnly = "a native row takes it";
+
 }  // namespace
 
 const std::vector<NeutralField>& neutral_fields() {
   static const std::vector<NeutralField> table = {
-      {"best_of", kAllShapes, one, "1"},
+      {"best_of", kAllShapes, one, "1", nullptr, kSeveralAnswers},
       {"length_penalty", kAllShapes, one, "1"},
-      {"use_beam_search", kAllShapes, no, "false"},
+      {"use_beam_search", kAllShapes, no, "false", nullptr, kSeveralAnswers},
       {"early_stopping", kAllShapes, no, "false"},
       {"max_new_tokens", kAllShapes, never, nullptr, "max_tokens"},
       {"min_new_tokens", kAllShapes, zero, "0", "min_tokens"},
@@ -60,25 +64,25 @@ const std::vector<NeutralField>& neutral_fields() {
       {"random_seed", kAllShapes, never, nullptr, "seed"},
       {"repeat_penalty", kAllShapes, never, nullptr, "repetition_penalty"},
       {"stop_words", kAllShapes, never, nullptr, "stop"},
-      {"beam_width", kAllShapes, one, "1"},
+      {"beam_width", kAllShapes, one, "1", nullptr, kSeveralAnswers},
       {"top_logprobs", kN, zero, "0", "logprobs"},
-      {"flat_logprobs", kBodies, no, "false"},
-      {"prompt_logprob_token_ids", kBodies, never, nullptr},
-      {"prompt_logprob_start", kBodies, zero, "0"},
+      {"flat_logprobs", kBodies, no, "false", nullptr, kNativeOnly},
+      {"prompt_logprob_token_ids", kBodies, never, nullptr, nullptr, kNativeOnly},
+      {"prompt_logprob_start", kBodies, zero, "0", nullptr, kNativeOnly},
       // How an answer is handed out while it grows: here it is written when it is whole.
       {"output_kind", kAllShapes, output_kind, "\"CUMULATIVE\", \"DELTA\" or \"FINAL_ONLY\""},
       {"stream_interval", kAllShapes, positive, "whole numbers of at least 1"},
       {"skip_clone", kAllShapes, [](const JsonValue& v) { return v.is_bool(); }, "true and false"},
-      {"structured_outputs", kAllShapes, never, nullptr},
-      {"guided_decoding", kAllShapes, never, nullptr},
-      {"guided_json", kAllShapes, never, nullptr},
-      {"guided_json_object", kAllShapes, no, "false"},
-      {"guided_regex", kAllShapes, never, nullptr},
-      {"guided_choice", kAllShapes, never, nullptr},
-      {"guided_grammar", kAllShapes, never, nullptr},
+      {"structured_outputs", kAllShapes, never, nullptr, nullptr, kForm},
+      {"guided_decoding", kAllShapes, never, nullptr, nullptr, kForm},
+      {"guided_json", kAllShapes, never, nullptr, nullptr, kForm},
+      {"guided_json_object", kAllShapes, no, "false", nullptr, kForm},
+      {"guided_regex", kAllShapes, never, nullptr, nullptr, kForm},
+      {"guided_choice", kAllShapes, never, nullptr, nullptr, kForm},
+      {"guided_grammar", kAllShapes, never, nullptr, nullptr, kForm},
       {"guided_decoding_backend", kAllShapes, never, nullptr},
       {"guided_whitespace_pattern", kAllShapes, never, nullptr},
-      {"response_format", kAllShapes, text_format, "{\"type\":\"text\"}"},
+      {"response_format", kAllShapes, text_format, "{\"type\":\"text\"}", nullptr, kForm},
       // For samplers of one's own, of which there are none.
       {"extra_args", kAllShapes, arguments, "an object whose whole numbers have 64 bits"},
       {"vllm_xargs", kAllShapes, arguments, "an object whose whole numbers have 64 bits"},

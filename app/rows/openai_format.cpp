@@ -44,7 +44,7 @@ void append_logprobs(std::string& out, const RowItem& item, const RequestOutput&
     LogprobWriter::Completion completion;
     if (item.echo_logprobs) completion = {item.prompt_token_ids, output.prompt_logprobs, {}, true};
     completion.generated = sequence.logprobs;
-    completion.skip_special_tokens = item.skip_special_tokens;
+    completion.decode = item.decode;
     writer.append_completion(out, completion);
   }
 }

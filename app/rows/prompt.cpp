@@ -86,7 +86,7 @@ std::string echo_text(const ParsedRow& row, const PromptTokens& prompt, const te
     return own && content != nullptr && content->is_string() ? content->as_string() : "";
   }
   if (!prompt.cut && std::holds_alternative<std::string>(row.prompt)) return prompt.text;
-  return tokenizer.decode(prompt.ids, row.settings.sampling.skip_special_tokens);
+  return tokenizer.decode(prompt.ids, decode_options(row.settings.sampling));
 }
 
 }  // namespace tokenmill::rows

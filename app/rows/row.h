@@ -8,6 +8,7 @@
 
 #include "engine/request.h"
 #include "engine/text/chat_template.h"
+#include "engine/text/tokenizer.h"
 #include "io/json.h"
 #include "jobs/generator.h"
 
@@ -79,7 +80,7 @@ class RowItem final : public jobs::WorkItem {
   bool logprobs = false, prompt_logprobs = false;  ///< the row asked for them
   int64_t prompt_list_width = 0;                   ///< of prompt_logprob_token_ids; 0: not asked for
   bool echo_logprobs = false;                      ///< a completion's logprobs begin with those of its prompt
-  bool skip_special_tokens = true;                 ///< in its text
+  text::DecodeOptions decode;                      ///< how its text is made
   std::string prompt_text;                         ///< for return_prompt_text
   std::string echo_text;                           ///< what the answer's text begins with
   std::vector<int32_t> prompt_token_ids;           ///< for return_token_ids and echo_logprobs

@@ -141,9 +141,7 @@ const std::vector<Field>& sampling_fields() {
        }},
       {"prompt_logprob_start", kN, set_prompt_logprob_start},
       {"skip_special_tokens", kAllShapes, set_boolean<&P::skip_special_tokens>},
-      // With the tokenizers that are understood, special tokens have no spaces between them either way.
-      {"spaces_between_special_tokens", kAllShapes,
-       [](ParsedRow&, const JsonValue& v, auto f) { (void)read_boolean(v, f); }},
+      {"spaces_between_special_tokens", kAllShapes, set_boolean<&P::spaces_between_special_tokens>},
       {"detokenize", kAllShapes, set_boolean<&P::detokenize>},
       {"skip_reading_prefix_cache", kAllShapes, set_boolean<&P::skip_reading_prefix_cache>},
       {"cache_salt", kAllShapes,

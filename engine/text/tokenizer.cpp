@@ -126,9 +126,9 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOption
   return out;
 }
 
-std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions& options) const {
   std::string out;
-  Detokenizer detokenizer(*this, skip_special_tokens);
+  Detokenizer detokenizer(*this, options);
   for (const int32_t id : ids) detokenizer.push(id, out);
   detokenizer.finish(out);
   return out;
@@ -163,12 +163,13 @@ std::optional<int32_t> Tokenizer::unk_id() const { return impl_->parts.unk_id; }
 
 struct Detokenizer::State {
   Tokenizer tokenizer;
-  bool skip_special_tokens;
+  DecodeOptions options;
   Decoder::State decoder;
+  bool behind_added = false;  // the last token is an added one
 };
 
-Detokenizer::Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens)
-    : state_(new State{tokenizer, skip_special_tokens, tokenizer.impl_->parts.decoder.start()}) {}
+Detokenizer::Detokenizer(const Tokenizer& tokenizer, const DecodeOptions& options)
+    : state_(new State{tokenizer, options, tokenizer.impl_->parts.decoder.start()}) {}
 Detokenizer::~Detokenizer() = default;
 Detokenizer::Detokenizer(Detokenizer&&) noexcept = default;
 Detokenizer& Detokenizer::operator=(Detokenizer&&) noexcept = default;
@@ -176,10 +177,20 @@ Detokenizer& Detokenizer::operator=(Detokenizer&&) noexcept = default;
 void Detokenizer::push(int32_t id, std::string& out) {
   const Tokenizer::Impl& impl = *state_->tokenizer.impl_;
   const std::string* token = impl.token(id);
-  if (token == nullptr || (state_->skip_special_tokens && state_->tokenizer.is_special(id))) return;
-  impl.parts.decoder.push(state_->decoder, *token, out);
+  const auto& [skip_special_tokens, spaces_between_special_tokens] = state_->options;
+  if (token == nullptr || (skip_special_tokens && state_->tokenizer.is_special(id))) return;
+  const bool added = impl.added_by_id.contains(id);
+  const bool as_spelled = added && state_->behind_added && !skip_special_tokens && !spaces_between_special_tokens;
+  state_->behind_added = added;
+  if (!as_spelled) return impl.parts.decoder.push(state_->decoder, *token, out);
+  std::string spaced;  // for the decoder's state only
+  impl.parts.decoder.push(state_->decoder, *token, spaced);
+  out.append(*token);
 }
 
-void Detokenizer::finish(std::string& out) { state_->tokenizer.impl_->parts.decoder.finish(state_->decoder, out); }
+void Detokenizer::finish(std::string& out) {
+  state_->tokenizer.impl_->parts.decoder.finish(state_->decoder, out);
+  state_->behind_added = false;
+}
 
 }  // namespace tokenmill::text

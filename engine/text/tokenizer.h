@@ -19,6 +19,14 @@ struct EncodeOptions {
   bool parse_special = true;
 };
 
+struct DecodeOptions {
+  /// Special tokens add nothing.
+  bool skip_special_tokens = false;
+  /// False: an added token straight behind another stands as it is spelled, without what the decoder puts between
+  /// tokens (vLLM's rule; of no effect where special tokens are skipped).
+  bool spaces_between_special_tokens = true;
+};
+
 /// Text to token ids and back. Immutable: one object may be used by any number of threads. Copies share everything.
 class Tokenizer {
  public:
@@ -29,8 +37,7 @@ class Tokenizer {
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   /// Text of ids: valid UTF-8; bytes that are no character become U+FFFD. Ids outside the vocabulary add nothing.
-  /// Special tokens are left out when skip_special_tokens.
-  std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;
+  std::string decode(std::span<const int32_t> ids, const DecodeOptions& options = {}) const;
 
   /// 1 + the largest id. Ids below it may have no token.
   int32_t vocab_size() const;
@@ -59,7 +66,7 @@ class Tokenizer {
 /// U+FFFD while a later id could complete it. For one thread and one text at a time; keeps its tokenizer alive.
 class Detokenizer {
  public:
-  Detokenizer(const Tokenizer& tokenizer, bool skip_special_tokens);
+  explicit Detokenizer(const Tokenizer& tokenizer, const DecodeOptions& options = {});
   ~Detokenizer();
   Detokenizer(Detokenizer&&) noexcept;
   Detokenizer& operator=(Detokenizer&&) noexcept;

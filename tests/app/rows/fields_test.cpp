@@ -10,10 +10,13 @@ using namespace tokenmill::rows;
 using namespace tokenmill::test;
 
 TEST_CASE("fields that cannot be honoured are errors by name, except at their neutral value") {
-  CHECK(error_of(R"({"prompt":"x","best_of":2})") == "best_of: in.jsonl:1: best_of is 2; this version supports only 1");
+  CHECK(
+      error_of(R"({"prompt":"x","best_of":2})") ==
+      "best_of: in.jsonl:1: best_of is 2; this version supports only 1: give that or leave it out; for several answers "
+      "set n and a temperature");
   CHECK(error_of(R"({"prompt":"x","structured_outputs":{"regex":"a"}})") ==
         "structured_outputs: in.jsonl:1: structured_outputs is {\"regex\":\"a\"}; this version supports no value here: "
-        "leave it out");
+        "leave it out; ask for the form in the prompt, and check the text");
   CHECK(error_of(R"({"prompt":"x","use_beam_search":true})").starts_with("use_beam_search: "));
   CHECK(error_of(
             R"({"prompt":"x","best_of":1,"length_penalty":1.0,"structured_outputs":null,"use_beam_search":false})") ==
@@ -102,6 +105,7 @@ TEST_CASE("every sampling field lands in the request") {
                                      .include_stop_str_in_output = true,
                                      .ignore_eos = true,
                                      .skip_special_tokens = false,
+                                     .spaces_between_special_tokens = false,
                                      .skip_reading_prefix_cache = true,
                                      .logit_bias = {{3, -100.0f}, {7, 1.5f}},
                                      .allowed_token_ids = {8, 9},

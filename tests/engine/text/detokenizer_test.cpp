@@ -15,8 +15,9 @@ namespace {
 const std::vector<std::string> kKinds = {"gpt2",      "llama3",        "qwen2",   "spm_llama2",
                                          "spm_gemma", "spm_metaspace", "unknowns"};
 
-std::string one_by_one(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip, std::string& certain) {
-  Detokenizer detokenizer(tokenizer, skip);
+std::string one_by_one(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, const DecodeOptions& options,
+                       std::string& certain) {
+  Detokenizer detokenizer(tokenizer, options);
   std::string out;
   for (const int32_t id : ids) detokenizer.push(id, out);
   certain = out;
@@ -36,22 +37,23 @@ TEST_CASE("ids decoded one at a time give the text of all at once, for any ids")
     for (int round = 0; round < 600; ++round) {
       std::vector<int32_t> ids(random() % 20);
       for (int32_t& id : ids) id = random() % 2 ? any(random) : bytes(random);
-      const bool skip = round % 2 == 0;
-      const std::string at_once = tokenizer.decode(ids, skip);
+      const DecodeOptions options{.skip_special_tokens = round % 2 == 0,
+                                  .spaces_between_special_tokens = round % 3 == 0};
+      const std::string at_once = tokenizer.decode(ids, options);
       std::string certain;
       CAPTURE(kind);
-      CHECK(one_by_one(tokenizer, ids, skip, certain) == at_once);
+      CHECK(one_by_one(tokenizer, ids, options, certain) == at_once);
       CHECK(io::find_invalid_utf8(at_once) == std::string::npos);
       // What was released early stands whatever follows.
       ids.push_back(any(random));
-      CHECK(tokenizer.decode(ids, skip).starts_with(certain));
+      CHECK(tokenizer.decode(ids, options).starts_with(certain));
     }
   }
 }
 
 TEST_CASE("text is released as soon as its characters are complete") {
   const Tokenizer tokenizer = fixture::tokenizer("spm_llama2");
-  Detokenizer detokenizer(tokenizer, false);
+  Detokenizer detokenizer(tokenizer);
   std::string out;
   const auto push = [&](std::string_view token) {
     out.clear();
@@ -84,14 +86,14 @@ TEST_CASE("each byte of a broken character is one U+FFFD where bytes are tokens,
     return out;
   };
   const std::string bad = "\uFFFD";
-  CHECK(tokenizer.decode(ids({"<0xF0>", "<0x9F>", "<0x99>"}), false) == bad + bad + bad);
-  CHECK(tokenizer.decode(ids({"<0x41>", "<0xFF>", "<0xC3>", "<0xA9>"}), false) == "A" + bad + "\u00E9");
+  CHECK(tokenizer.decode(ids({"<0xF0>", "<0x9F>", "<0x99>"})) == bad + bad + bad);
+  CHECK(tokenizer.decode(ids({"<0x41>", "<0xFF>", "<0xC3>", "<0xA9>"})) == "A" + bad + "\u00E9");
 }
 
 TEST_CASE("a finished detokenizer starts anew") {
   const Tokenizer tokenizer = fixture::tokenizer("spm_llama2");
   const std::vector<int32_t> ids = tokenizer.encode("the water", {.add_special_tokens = false});
-  Detokenizer detokenizer(tokenizer, true);
+  Detokenizer detokenizer(tokenizer, {.skip_special_tokens = true});
   for (int round = 0; round < 2; ++round) {
     std::string out;
     for (const int32_t id : ids) detokenizer.push(id, out);
@@ -108,7 +110,7 @@ TEST_CASE("texts of a megabyte in one piece are encoded and decoded") {
       while (text.size() < (1 << 20)) text += unit;
       CAPTURE(kind);
       CAPTURE(unit);
-      CHECK((tokenizer.decode(tokenizer.encode(text, {.add_special_tokens = false}), false) == text));
+      CHECK((tokenizer.decode(tokenizer.encode(text, {.add_special_tokens = false})) == text));
     }
   }
 }
@@ -121,7 +123,7 @@ TEST_CASE("many threads share one tokenizer, and one thread many tokenizers") {
       const std::string& line = fixture::corpus()[i * 13];
       hashes.push_back(fixture::hash(first.encode(line)));
       hashes.push_back(fixture::hash(second.encode(line)));
-      hashes.push_back(fixture::hash(first.decode(first.encode(line), false)));
+      hashes.push_back(fixture::hash(first.decode(first.encode(line))));
     }
   };
   std::vector<uint32_t> expected;

@@ -1,6 +1,7 @@
 #include <doctest/doctest.h>
 
 #include "engine/text/tokenizer_loader.h"
+#include "io/file.h"
 #include "tests/engine/text/fixture.h"
 
 using namespace tokenmill;
@@ -35,7 +36,7 @@ TEST_CASE("decoding gives the text back where the kind promises it") {
       // With a space put in front of each stretch of text, the one behind a token in its middle stays.
       const auto ids = tokenizer.encode(line, {.add_special_tokens = false, .parse_special = name != "spm_llama2"});
       CAPTURE(name);
-      CHECK(tokenizer.decode(ids, false) == line);
+      CHECK(tokenizer.decode(ids) == line);
       ++checked;
     }
     CHECK(checked > 4500);
@@ -97,7 +98,37 @@ TEST_CASE("each decoder gives the text of the tokenizers package") {
       for (const io::JsonValue& id : test.at("ids").items()) ids.push_back(static_cast<int32_t>(id.as_int64()));
       CAPTURE(io::to_json(test));
       CAPTURE(decoding.at("base").as_string());
-      CHECK(tokenizer.decode(ids, test.at("skip_special_tokens").as_bool()) == test.at("text").as_string());
+      CHECK(tokenizer.decode(ids, {.skip_special_tokens = test.at("skip_special_tokens").as_bool()}) ==
+            test.at("text").as_string());
     }
   }
+}
+
+TEST_CASE("added tokens that follow one another have what the decoder puts between tokens only when asked for") {
+  const io::JsonValue document =
+      io::parse_json(io::read_file(TM_TEST_DATA "/tokenizers/special_spacing.json", 1 << 20), "special_spacing.json");
+  int64_t num_different = 0;
+  for (const io::JsonValue& chain : document.at("chains").items()) {
+    io::JsonValue json = fixture::tokenizer_json(chain.at("base").as_string());
+    for (auto& [section, value] : json.members()) {
+      if (section == "decoder" && chain.at("joined").as_bool()) value = io::JsonValue();
+      if (section != "added_tokens") continue;
+      for (const io::JsonValue& token : chain.at("added").items()) value.items().push_back(token);
+    }
+    const Tokenizer tokenizer = load_tokenizer_json(json, {}, "chain");
+    for (const io::JsonValue& test : chain.at("cases").items()) {
+      std::vector<int32_t> ids;
+      for (const io::JsonValue& id : test.at("ids").items()) ids.push_back(static_cast<int32_t>(id.as_int64()));
+      CAPTURE(io::to_json(test));
+      CAPTURE(chain.at("base").as_string());
+      const std::string& unspaced = test.at("unspaced").as_string();
+      CHECK(tokenizer.decode(ids) == test.at("spaced").as_string());
+      CHECK(tokenizer.decode(ids, {.spaces_between_special_tokens = false}) == unspaced);
+      // vLLM heeds the spaces only where special tokens are shown.
+      for (const bool spaces : {true, false})
+        CHECK(tokenizer.decode(ids, {true, spaces}) == test.at("skipped").as_string());
+      num_different += unspaced != test.at("spaced").as_string();
+    }
+  }
+  CHECK(num_different > 30);
 }

@@ -43,7 +43,7 @@ void print_throughput(const std::string& name, const Tokenizer& tokenizer, const
   const std::vector<int32_t> ids = tokenizer.encode(text);
   const double encode_seconds = processor_seconds() - start;
   start = processor_seconds();
-  const std::string decoded = tokenizer.decode(ids, false);
+  const std::string decoded = tokenizer.decode(ids);
   const double decode_seconds = processor_seconds() - start;
   CHECK(!decoded.empty());
   const double megabytes = static_cast<double>(text.size()) / 1e6;

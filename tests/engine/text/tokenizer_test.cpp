@@ -37,7 +37,7 @@ const EncodeOptions kBare{.add_special_tokens = false};
 
 std::string decode_one_by_one(const Tokenizer& tokenizer, const Ids& ids) {
   std::string out;
-  Detokenizer detokenizer(tokenizer, false);
+  Detokenizer detokenizer(tokenizer);
   for (const int32_t id : ids) detokenizer.push(id, out);
   detokenizer.finish(out);
   return out;
@@ -64,7 +64,7 @@ TEST_CASE("a split piece that is in the vocabulary is one token, whatever the me
   for (const auto& [text, ids] : cases) {
     CAPTURE(text);
     CHECK(tokenizer.encode(text, kBare) == ids);
-    CHECK(tokenizer.decode(ids, false) == text);
+    CHECK(tokenizer.decode(ids) == text);
   }
   const Tokenizer merging = load(replaced(json, R"("ignore_merges":true)", R"("ignore_merges":false)"));
   CHECK(merging.encode(" milo", kBare) == Ids{257, 258});
@@ -77,8 +77,8 @@ TEST_CASE("marker text becomes the marker, unless special tokens are not parsed"
   CHECK(tokenizer.encode("a<|end|>b", kBare) == Ids{97, 271, 98});
   CHECK(tokenizer.encode("a<|end|>b", {.add_special_tokens = false, .parse_special = false}) ==
         Ids{97, 60, 124, 101, 110, 100, 124, 62, 98});
-  CHECK(tokenizer.decode(Ids{268, 120, 271}, true) == "x");
-  CHECK(tokenizer.decode(Ids{268, 120, 271}, false) == "<s>x<|end|>");
+  CHECK(tokenizer.decode(Ids{268, 120, 271}, {.skip_special_tokens = true}) == "x");
+  CHECK(tokenizer.decode(Ids{268, 120, 271}) == "<s>x<|end|>");
 }
 
 TEST_CASE("cut-off characters end as U+FFFD, and only at the end") {
@@ -98,10 +98,10 @@ TEST_CASE("cut-off characters end as U+FFFD, and only at the end") {
   };
   for (const auto& [ids, text] : cases) {
     CAPTURE(text);
-    CHECK(tokenizer.decode(ids, false) == text);
+    CHECK(tokenizer.decode(ids) == text);
     CHECK(decode_one_by_one(tokenizer, ids) == text);
   }
-  Detokenizer detokenizer(tokenizer, false);
+  Detokenizer detokenizer(tokenizer);
   std::string out;
   for (const int32_t id : {240, 159, 153}) detokenizer.push(id, out);
   CHECK(out.empty());

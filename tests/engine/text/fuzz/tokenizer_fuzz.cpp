@@ -21,9 +21,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const io::JsonValue json = io::parse_json(input.substr(0, end), "fuzz");
     const text::Tokenizer tokenizer = text::load_tokenizer_json(json, {}, "fuzz");
     const std::vector<int32_t> ids = tokenizer.encode(text);
-    const std::string at_once = tokenizer.decode(ids, false);
+    const std::string at_once = tokenizer.decode(ids);
     std::string one_by_one;
-    text::Detokenizer detokenizer(tokenizer, false);
+    text::Detokenizer detokenizer(tokenizer);
     for (const int32_t id : ids) detokenizer.push(id, one_by_one);
     detokenizer.finish(one_by_one);
     if (one_by_one != at_once || io::find_invalid_utf8(at_once) != std::string_view::npos) std::abort();
