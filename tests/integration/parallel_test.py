@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import time
 import unittest
@@ -86,6 +87,20 @@ def tokens(result, greedy_only):
             if not greedy_only or row["temperature"] == 0]
 
 
+def with_equal_rows(model, ids):
+    """Makes the rows of `ids` of a tied model's embedding, and so their logits, those of the first."""
+    path = model / "model.safetensors"
+    data = bytearray(path.read_bytes())
+    size, = struct.unpack_from("<Q", data)
+    tensor = json.loads(data[8:8 + size])["model.embed_tokens.weight"]
+    begin, end = (8 + size + offset for offset in tensor["data_offsets"])
+    stride = (end - begin) // tensor["shape"][0]
+    rows = [begin + token * stride for token in ids]
+    for at in rows[1:]:
+        data[at:at + stride] = data[rows[0]:rows[0] + stride]
+    path.write_bytes(data)
+
+
 class Layouts(Case):
     def run_one(self, model, tp, pp, dp, *flags):
         # A pool and batches small enough that rows wait, chunks and steps in flight are many, and some rows are preempted.
@@ -128,6 +143,17 @@ class Layouts(Case):
                 self.assertEqual([len(at["top"]) for at in first["outputs"][0]["logprobs"]], [vocab] * 2)
                 self.assertEqual([len(at["top"]) for at in first["prompt_logprobs"][1:]], [vocab] * 7)
                 self.assertEqual(len(flat["start_indices"]), 6)
+
+    def test_of_equal_logits_the_smaller_id_is_taken_whatever_ranks_hold_them(self):
+        model = self.dir / "model"
+        shutil.copytree(DATA / "models" / "tiny-llama", model)
+        with_equal_rows(model, [5, 300, 410])  # of 411: on the first rank, one behind it, and the last
+        rows = [{"prompt": "The capital of", "temperature": 0, "max_tokens": 4, "ignore_eos": True, "return_token_ids": True,
+                 "logit_bias": {str(token): 100 for token in tokens}} for tokens in ([410, 300, 5], [410, 300], [5, 410])]
+        for tp, pp in ((1, 1), (2, 1), (4, 1), (2, 2)):
+            with self.subTest(tp=tp, pp=pp):
+                result = self.job(rows, "--dtype", "float", "--threads", "1", "-tp", tp, "-pp", pp, ranks=tp * pp, model=model)
+                self.assertEqual([row["outputs"][0]["token_ids"] for row in result.rows], [[5] * 4, [300] * 4, [5] * 4])
 
     def test_a_replica_without_rows_or_long_done_lets_its_ranks_go(self):
         one = [{"id": 0, "prompt": "x", "max_tokens": 3, "temperature": 0}]

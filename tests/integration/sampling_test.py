@@ -32,8 +32,8 @@ class Sampling(Case):
         other = {"id": "B", "prompt": "x", "temperature": 0.8, "max_tokens": 12}
         alone = ids(self.one(seeded))
         for rows, place in (([other, seeded], 1), ([seeded, other], 0), ([other | {"seed": 7}, seeded], 1)):
-            for ranks in (0, 2):
-                self.assertEqual(ids(self.answers(rows, ranks=ranks)[place]), alone)
+            for ranks, stages in ((0, 1), (2, 1), (2, 2)):
+                self.assertEqual(ids(self.answers(rows, "-pp", stages, ranks=ranks)[place]), alone)
         self.assertNotEqual(ids(self.one(seeded | {"seed": 43})), alone)
 
     def test_samples(self):
@@ -161,12 +161,13 @@ class Sampling(Case):
             self.assertAlmostEqual(math.fsum(math.exp(top["logprob"]) for top in entry["top"]), 1, places=4)
 
     def test_scores_of_prompts(self):
-        base = {"prompt": "ab c", "temperature": 1, "top_k": 1, "max_tokens": 3, "return_token_ids": True}
-        scored, only = self.answers([base | {"prompt_logprobs": 5}, base | {"prompt_logprobs": 0, "max_tokens": 0}])
+        base = {"prompt_token_ids": [10, 70, 71, 12], "temperature": 1, "top_k": 1, "max_tokens": 3, "return_token_ids": True}
+        scored, only = self.answers([base | {"prompt_logprobs": 5, "logprobs": 5}, base | {"prompt_logprobs": 0, "max_tokens": 0}])
         self.assertIsNone(scored["prompt_logprobs"][0])
-        self.assertEqual(len(scored["prompt_logprobs"]), scored["usage"]["prompt_tokens"])
-        for entry in scored["prompt_logprobs"][1:]:
-            self.assertTrue(math.isfinite(entry["logprob"]) and len(entry["top"]) == 5)
+        self.assertEqual((len(scored["prompt_logprobs"]), scored["usage"]["prompt_tokens"]), (4, 4))
+        for entry in scored["prompt_logprobs"][1:] + output(scored)["logprobs"]:  # before any filter: no score is infinite
+            self.assertTrue(all(math.isfinite(score["logprob"]) for score in [entry] + entry["top"]))
+            self.assertEqual(len(entry["top"]), 5)
         self.assertEqual((output(only)["text"], ids(only), only["usage"]["completion_tokens"]), ("", [], 0))
         self.assertEqual([entry and entry["logprob"] for entry in only["prompt_logprobs"]],
                          [entry and entry["logprob"] for entry in scored["prompt_logprobs"]])
