@@ -1,6 +1,7 @@
 """output.jsonl has the same bytes whatever the schedule: chunks, prefix cache, pool, ranks, batch, threads. Every pair of
 values of these factors occurs in some run; TOKENMILL_TEST_FULL=1 runs all combinations."""
 import itertools
+import json
 import os
 import random
 import unittest
@@ -72,6 +73,7 @@ class Schedules(Case):
                  "--enable-prefix-caching", "false" if run["cache"] == "off" else "true"]
         if run["pool"] == "tight":
             flags += ["--num-gpu-blocks-override", TIGHT_BLOCKS]
+        flags += ["--iteration-log", self.dir / f"steps{self.runs + 1}.log"]
         return self.job(some_rows(run["cache"] == "cold"), *flags, ranks=run["ranks"])
 
     def check_that_it_happened(self, run, result):
@@ -84,8 +86,12 @@ class Schedules(Case):
         if run["pool"] == "tight" and run["seqs"] > 1:
             self.assertGreater(sum(result.figures("preemptions")), 0)
         if run["pool"] == "ample" and run["seqs"] == 64:
-            running = result.figures("mean_running")
-            self.assertGreaterEqual(sum(running) / len(running), 32)
+            self.assertGreaterEqual(self.largest_batch(), 32)
+
+    def largest_batch(self):
+        """Sequences of the largest step of the last run. (Of the mean a busy machine decides: when a row comes, and whom.)"""
+        logs = [path.read_text().splitlines() for path in self.dir.glob(f"steps{self.runs}.log*")]
+        return max(json.loads(line)["sequences"] for log in logs for line in log)
 
     def check_all(self, dtype):
         runs = all_runs() if os.environ.get("TOKENMILL_TEST_FULL") == "1" else pairwise_cover()
