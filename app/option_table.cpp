@@ -212,6 +212,8 @@ const std::vector<OptionSpec> kBehindSampling = {
      [](RunOptions& o, const Setting& s) { o.bench.num_prompts = read_integer(s, 1); }},
     {"num-warmups", "Load", S::kValue, "N", "requests that run before the clock starts", "4", kBenchThroughput,
      [](RunOptions& o, const Setting& s) { o.bench.num_warmups = read_integer(s, 0, kMaxTokens); }},
+    {"repetitions", "Load", S::kValue, "N", "times that the load is measured, each with prompts of its own", "1",
+     kBenchThroughput, [](RunOptions& o, const Setting& s) { o.bench.repetitions = read_integer(s, 1, 1000); }},
     {"prefix-len", "Load", S::kValue, "TOKENS", "tokens that all requests begin with, besides --input-len", "0",
      kBenchThroughput, read_prefix_len},
     {"random-prefix-len", "Load", S::kValue, "TOKENS", "the same, by vLLM's other name", "0", kBenchThroughput,

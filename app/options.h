@@ -28,6 +28,7 @@ struct BenchOptions {
   int64_t input_len = 256;   ///< prompt tokens of each request
   int64_t output_len = 128;  ///< generated tokens of each request
   int64_t num_prompts = 64;
+  int64_t repetitions = 1;         ///< how often the load is measured
   int64_t num_warmups = 4;         ///< requests before the clock starts: every page and primitive is touched once
   int64_t prefix_len = 0;          ///< tokens that all requests begin with, in front of input_len
   bool prefix_repetition = false;  ///< the load below instead of input_len and prefix_len

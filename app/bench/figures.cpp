@@ -1,6 +1,7 @@
 #include "app/bench/figures.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "jobs/report.h"
@@ -52,6 +53,28 @@ void add_latency(Members& out, const std::string& name, const Histogram& h) {
   out.emplace_back("p90_" + name + "_ms", ms(h.quantile(0.9)));
   out.emplace_back("p95_" + name + "_ms", ms(h.quantile(0.95)));
   out.emplace_back("p99_" + name + "_ms", ms(h.quantile(0.99)));
+}
+
+constexpr std::array<const char*, 5> kSampled = {"elapsed_time", "requests_per_second", "tokens_per_second",
+                                                 "output_tokens_per_second", "input_tokens_per_second"};
+
+const JsonValue& member(const Members& members, std::string_view name) {
+  return std::find_if(members.begin(), members.end(), [&](const auto& m) { return m.first == name; })->second;
+}
+
+/// values: not empty.
+JsonValue spread_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const auto count = static_cast<double>(values.size());
+  double sum = 0, squares = 0;
+  for (const double v : values) sum += v;
+  for (const double v : values) squares += (v - sum / count) * (v - sum / count);
+  const size_t middle = values.size() / 2;
+  const double median = values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+  return JsonValue::object({{"min", figure(values.front())},
+                            {"median", figure(median)},
+                            {"max", figure(values.back())},
+                            {"stddev", figure(values.size() > 1 ? std::sqrt(squares / (count - 1)) : 0)}});
 }
 
 }  // namespace
@@ -123,6 +146,29 @@ Members bench_figures(int64_t num_requests, int num_ranks, const std::vector<Mea
       {"mlperf", JsonValue::object(
                      {{"samples_per_second", rate(num_requests)}, {"tokens_per_second", rate(sum.output_tokens)}})}};
   out.insert(out.end(), rest.begin(), rest.end());
+  return out;
+}
+
+Members repetition_figures(std::vector<Members> repetitions) {
+  std::vector<JsonValue> samples;
+  Members spreads;
+  for (const char* name : kSampled) {
+    std::vector<double> values;
+    for (const Members& repetition : repetitions) values.push_back(member(repetition, name).as_double());
+    spreads.emplace_back(name, spread_of(std::move(values)));
+  }
+  for (const Members& repetition : repetitions) {
+    Members sample;
+    for (const char* name : kSampled) sample.emplace_back(name, member(repetition, name));
+    samples.push_back(JsonValue::object(std::move(sample)));
+  }
+  const auto middle = repetitions.begin() + static_cast<std::ptrdiff_t>((repetitions.size() - 1) / 2);
+  std::nth_element(repetitions.begin(), middle, repetitions.end(), [](const Members& a, const Members& b) {
+    return member(a, "elapsed_time").as_double() < member(b, "elapsed_time").as_double();
+  });
+  Members out = std::move(*middle);
+  out.emplace_back("samples", JsonValue::array(std::move(samples)));
+  out.emplace_back("spread", JsonValue::object(std::move(spreads)));
   return out;
 }
 

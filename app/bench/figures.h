@@ -26,6 +26,10 @@ Measured measured_between(const EngineStats& before, const EngineStats& after);
 std::vector<io::JsonValue::Member> bench_figures(int64_t num_requests, int num_ranks, const std::vector<Measured>& all,
                                                  const Distributions& distributions);
 
+/// Figures of the repetitions of one load: all of the one of median elapsed_time (the shorter of two in the middle),
+/// then `samples` (elapsed_time and rates of each, in order) and `spread` (of each of these: min, median, max, stddev).
+std::vector<io::JsonValue::Member> repetition_figures(std::vector<std::vector<io::JsonValue::Member>> repetitions);
+
 /// Six significant digits; null for NaN and infinity.
 io::JsonValue figure(double value);
 

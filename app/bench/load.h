@@ -13,7 +13,9 @@ int64_t prompt_tokens_of(const BenchOptions& bench);
 /// length. Ids are uniform over the vocabulary, from --seed.
 ///   random: --prefix-len ids that all requests share, then --input-len of its own.
 ///   prefix_repetition: one of --prefix-repetition-num-prefixes prefixes, in turn, then ids of its own.
-/// Requests of the warm-up have nothing in common with measured ones: the prefix cache must not know those.
-Request bench_request(int64_t number, const RunOptions& options, int64_t vocab_size, bool warm_up);
+/// repetition: of the measured load, from 0 on, or kWarmUp. Requests of different repetitions have nothing in common:
+/// the prefix cache must not know them.
+constexpr int64_t kWarmUp = -1;
+Request bench_request(int64_t number, const RunOptions& options, int64_t vocab_size, int64_t repetition);
 
 }  // namespace tokenmill::app

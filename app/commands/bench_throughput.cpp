@@ -24,7 +24,7 @@ using io::JsonValue;
 /// Which requests a replica runs: numbers begin, begin + stride, ... below end.
 struct Share {
   int64_t begin, end, stride;
-  bool warm_up = false;
+  int64_t repetition;
 };
 
 /// A request of the load cannot run: nothing is broken, the options ask for too much.
@@ -41,7 +41,7 @@ double run_requests(Engine& engine, const RunOptions& options, int64_t vocab_siz
   double last_made_s = clock.now_s();
   for (int64_t next = share.begin; next < share.end || !engine.idle();) {
     for (; next < share.end && engine.num_unfinished() < held; next += share.stride) {
-      engine.submit(bench_request(next, options, vocab_size, share.warm_up));
+      engine.submit(bench_request(next, options, vocab_size, share.repetition));
       last_made_s = clock.now_s();
     }
     engine.step();
@@ -105,6 +105,16 @@ JsonValue report(const RunOptions& options, const Ranks& ranks, const Replica& r
   return JsonValue::object(std::move(out));
 }
 
+/// Of several repetitions: how far they are apart.
+void print_spread(const RunOptions& options, const JsonValue& f) {
+  if (options.bench.repetitions == 1) return;
+  const JsonValue& rate = f.at("spread").at("output_tokens_per_second");
+  fmt::print(
+      "the one of median length of {} runs; output tokens/s from {:.1f} to {:.1f}, median {:.1f}, stddev {:.1f}\n",
+      options.bench.repetitions, rate.at("min").as_double(), rate.at("max").as_double(), rate.at("median").as_double(),
+      rate.at("stddev").as_double());
+}
+
 void print_figures(const RunOptions& options, const JsonValue& f) {
   const auto figure = [&](const char* name) { return f.at(name).as_double(); };
   fmt::print(
@@ -115,18 +125,25 @@ void print_figures(const RunOptions& options, const JsonValue& f) {
       figure("requests_per_second"), figure("tokens_per_second"), figure("output_tokens_per_second"),
       figure("input_tokens_per_second"), figure("prefix_cache_hit_rate") * 100, figure("median_tpot_ms"),
       figure("p99_tpot_ms"));
+  print_spread(options, f);
   std::fflush(stdout);
 }
 
-/// What the replicas measured.
-struct Figures {
+/// One repetition of the load.
+struct Repetition {
   std::vector<Measured> by_replica;
   Distributions distributions;
+};
+
+/// What the replicas measured.
+struct Figures {
+  std::vector<Repetition> repetitions;
   StepTotals steps;  ///< with the warm-up
 };
 
-/// Collective over the leaders: the warm-up, then the measured load. Throws AgreedError when a request is refused; any
-/// other error is this rank's alone and ends the job, because its followers may be inside a step.
+/// Collective over the leaders: the warm-up, then the measured load as often as asked for. Throws AgreedError when a
+/// request is refused; any other error is this rank's alone and ends the job, because its followers may be inside a
+/// step.
 Figures lead(const RunOptions& options, Replica& replica, const parallel::Comm& leaders,
              std::optional<IterationLog>& iterations) {
   const int64_t vocab_size = replica.choice.checkpoint->config().vocab_size;
@@ -145,15 +162,19 @@ Figures lead(const RunOptions& options, Replica& replica, const parallel::Comm& 
     parallel::agree(leaders, refused);
     return std::pair(last_made_s, end_s);
   };
-  run_agreed({0, options.bench.num_warmups, 1, true});
-  engine.forget_distributions();
-  const EngineStats before = engine.stats();
-  const double start_s = clock.now_s();
-  const auto [last_made_s, end_s] = run_agreed({leaders.rank(), options.bench.num_prompts, leaders.size()});
-  Measured mine = measured_between(before, engine.stats());
-  mine.seconds = end_s - start_s;
-  mine.tail_s = end_s - last_made_s;
-  Figures figures = {parallel::gather_values(leaders, mine), gathered(engine.distributions(), leaders), {}};
+  run_agreed({0, options.bench.num_warmups, 1, kWarmUp});
+  Figures figures;
+  for (int64_t repetition = 0; repetition < options.bench.repetitions; ++repetition) {
+    engine.forget_distributions();
+    const EngineStats before = engine.stats();
+    const double start_s = clock.now_s();
+    const auto [last_made_s, end_s] =
+        run_agreed({leaders.rank(), options.bench.num_prompts, leaders.size(), repetition});
+    Measured mine = measured_between(before, engine.stats());
+    mine.seconds = end_s - start_s;
+    mine.tail_s = end_s - last_made_s;
+    figures.repetitions.push_back({parallel::gather_values(leaders, mine), gathered(engine.distributions(), leaders)});
+  }
   const EngineStats& stats = engine.stats();
   for (const StepTotals& theirs : parallel::gather_values(leaders, StepTotals{stats.times.device_s, stats.num_steps})) {
     figures.steps.device_s += theirs.device_s;
@@ -201,9 +222,11 @@ int bench_throughput(RunOptions options, parallel::MpiSession& session) {
   });
   const std::vector<RankFigures> all = parallel::gather_values(world, rank_figures(options, *replica, ranks));
   parallel::run_on_root(world, [&] {
+    std::vector<std::vector<JsonValue::Member>> repetitions;
+    for (const Repetition& r : figures.repetitions)
+      repetitions.push_back(bench_figures(options.bench.num_prompts, world.size(), r.by_replica, r.distributions));
     const JsonValue f =
-        report(options, ranks, *replica, all, figures.steps,
-               bench_figures(options.bench.num_prompts, world.size(), figures.by_replica, figures.distributions));
+        report(options, ranks, *replica, all, figures.steps, repetition_figures(std::move(repetitions)));
     print_figures(options, f);
     output->write(f);
   });

@@ -2,6 +2,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <set>
 #include <thread>
@@ -19,8 +20,8 @@ using Ids = std::vector<int32_t>;
 
 namespace {
 
-Ids ids_of(int64_t number, const RunOptions& options, bool warm_up = false) {
-  return bench_request(number, options, 1000, warm_up).prompt_token_ids;
+Ids ids_of(int64_t number, const RunOptions& options, int64_t repetition = 0) {
+  return bench_request(number, options, 1000, repetition).prompt_token_ids;
 }
 
 Ids front(const Ids& ids, std::ptrdiff_t count) { return {ids.begin(), ids.begin() + count}; }
@@ -39,16 +40,19 @@ TEST_CASE("random requests repeat, differ from each other, and share what --pref
   options.bench.input_len = 20;
   options.bench.prefix_len = 30;
   CHECK(prompt_tokens_of(options.bench) == 50);
-  const Ids first = ids_of(1, options), second = ids_of(2, options), warm_up = ids_of(1, options, true);
+  const Ids first = ids_of(1, options), second = ids_of(2, options), warm_up = ids_of(1, options, kWarmUp),
+            again = ids_of(1, options, 1);
   CHECK(first.size() == 50);
   CHECK(first == ids_of(1, options));
   CHECK(front(first, 30) == front(second, 30));
   CHECK(first != second);
-  CHECK(front(first, 16) != front(warm_up, 16));  // no block of the warm-up can be found again
+  CHECK(front(first, 16) != front(warm_up, 16));  // no block of the warm-up or another repetition can be found again
+  CHECK(front(first, 16) != front(again, 16));
+  CHECK(front(warm_up, 16) != front(again, 16));
   CHECK(*std::max_element(first.begin(), first.end()) < 1000);
   options.seed = 7;
   CHECK(ids_of(1, options) != first);
-  const Request request = bench_request(1, options, 1000, false);
+  const Request request = bench_request(1, options, 1000, 0);
   CHECK(request.sampling.temperature == 0);
   CHECK(request.sampling.ignore_eos);
   CHECK(request.sampling.max_tokens == options.bench.output_len);
@@ -111,6 +115,34 @@ TEST_CASE("figures add replicas up and keep both sets of names") {
   CHECK(number(figures, "std_tpot_ms") == doctest::Approx(81.65).epsilon(0.001));
   CHECK(number(figures, "median_tpot_ms") == doctest::Approx(200).epsilon(0.016));
   CHECK(number(figures, "p99_itl_ms") == 0);
+}
+
+TEST_CASE("of several repetitions the one of median length is told, each one's rates, and how far they are apart") {
+  std::vector<std::vector<io::JsonValue::Member>> repetitions;
+  for (const double seconds : {4.0, 1.0, 2.0, 8.0})
+    repetitions.push_back(bench_figures(
+        8, 1, {{.seconds = seconds, .input_tokens = 24, .output_tokens = 16, .preemptions = std::lround(seconds)}},
+        {}));
+  const io::JsonValue all = io::JsonValue::object(repetition_figures(repetitions));
+  CHECK(all.at("elapsed_time").as_double() == 2);
+  CHECK(all.at("num_preemptions").as_int64() == 2);
+  CHECK(all.at("output_tokens_per_second").as_double() == 8);
+  std::vector<double> elapsed, rates;
+  for (const io::JsonValue& sample : all.at("samples").items()) {
+    elapsed.push_back(sample.at("elapsed_time").as_double());
+    rates.push_back(sample.at("tokens_per_second").as_double());
+  }
+  CHECK(elapsed == std::vector<double>{4, 1, 2, 8});
+  CHECK(rates == std::vector<double>{10, 40, 20, 5});
+  const io::JsonValue& spread = all.at("spread").at("elapsed_time");
+  CHECK(spread.at("min").as_double() == 1);
+  CHECK(spread.at("median").as_double() == 3);
+  CHECK(spread.at("max").as_double() == 8);
+  CHECK(spread.at("stddev").as_double() == doctest::Approx(3.09570).epsilon(1e-5));
+  const io::JsonValue one = io::JsonValue::object(repetition_figures({repetitions[0]}));
+  CHECK(one.at("samples").items().size() == 1);
+  CHECK(one.at("spread").at("requests_per_second").at("stddev").as_double() == 0);
+  CHECK(one.at("spread").at("requests_per_second").at("median").as_double() == 2);
 }
 
 TEST_CASE("figures go to a file, replaced at the end, or into what is no file") {

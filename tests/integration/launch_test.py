@@ -179,6 +179,19 @@ class OtherCommands(Case):
                 self.assertLessEqual(figures[f"median_{name}_ms"], figures[f"p99_{name}_ms"])
             self.assertLessEqual(figures["tail_seconds"], figures["elapsed_time"])
 
+    def test_bench_throughput_repeats_its_load(self):
+        result = tokenmill("bench", "throughput", "--model", TINY, "--input-len", "40", "--output-len", "5", "--num-prompts", "6",
+                           "--repetitions", "3", "--output-json", self.dir / "bench.json", ranks=2)
+        self.assertEqual(result.code, 0, result.stderr)
+        figures = json.loads((self.dir / "bench.json").read_text())
+        elapsed = [sample["elapsed_time"] for sample in figures["samples"]]
+        self.assertEqual(len(elapsed), 3)
+        spread = figures["spread"]["elapsed_time"]
+        self.assertEqual([spread["min"], spread["median"], spread["max"]], sorted(elapsed))
+        self.assertEqual(figures["elapsed_time"], spread["median"])
+        self.assertEqual((figures["total_input_tokens"], figures["cached_input_tokens"]), (240, 0))  # no prompt comes twice
+        self.assertIn("of 3 runs", result.stdout)
+
     def test_bench_output_is_checked_before_and_written_in_place_when_it_is_no_file(self):
         load = ("bench", "throughput", "--model", TINY, "--dataset-name", "prefix_repetition", "--num-prompts", "12",
                 "--prefix-repetition-prefix-len", "64", "--prefix-repetition-suffix-len", "4",
