@@ -1,5 +1,6 @@
 """How the program is started, what it refuses, and how a job ends when something fails."""
 import json
+import os
 import shutil
 import subprocess
 import unittest
@@ -114,6 +115,12 @@ class Launch(Case):
         self.assertIn("max_num_seqs: 2", (self.dir / "o" / "run.yaml").read_text())
         job.write_text("model: x\nmax-num-seq: 2\n")
         self.check_refused(tokenmill("run", job, ranks=2), 2, f"{job}:2: max-num-seq", "max-num-seqs?")
+
+    def test_more_threads_than_cores_are_a_warning(self):
+        rows = [{"prompt": "x", "max_tokens": 1}]
+        cores = len(os.sched_getaffinity(0))
+        self.assertIn(f"--threads {cores + 1} on {cores} core", self.job(rows, "--threads", cores + 1).stderr)
+        self.assertNotIn("--threads", self.job(rows, "--threads", cores).stderr)
 
     def test_what_a_run_says(self):
         result = self.job([{"id": i, "prompt": "x", "max_tokens": 3} for i in range(5)], ranks=2)
