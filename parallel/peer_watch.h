@@ -10,7 +10,8 @@
 namespace tokenmill::parallel {
 
 /// Which process each rank of a group is, to notice one that has died while others wait for it: without `srun -K1`
-/// nobody else would end the job. Sees processes of this node and process namespace only; for others MPI's word counts.
+/// nobody else would end the job. Sees processes of this node and process namespace only; for others the launcher's word
+/// counts (README.md).
 class PeerWatch {
  public:
   /// Collective over group.

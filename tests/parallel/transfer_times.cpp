@@ -1,4 +1,5 @@
-// Times the transfers of a group of all ranks by each route, call by call in turns, and prints the medians of rank 0:
+// Prints what connect() measures of each route, then times transfers of all ranks by each, call by call in turns
+// (medians of rank 0):
 //   mpiexec -n 2 transfer_times [SECONDS]
 #include <fmt/format.h>
 
@@ -7,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "parallel/connect.h"
@@ -58,11 +60,18 @@ void run(const Comm& world, double seconds) {
   const auto connect_begin = std::chrono::steady_clock::now();
   const Connection both = connect(world, stream, progress);
   const double connect_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - connect_begin).count();
-  const Connection shm = connect(world, stream, progress, Route::kShm);
+  // Over several nodes there is MPI only, and its column twice.
+  const bool has_shm = both.costs.routes.size() > 1;
+  const Connection shm = connect(world, stream, progress, has_shm ? Route::kShm : Route::kMpi);
   const Connection mpi = connect(world, stream, progress, Route::kMpi);
-  if (world.rank() == 0)
-    fmt::print("{} ranks; connected in {:.0f} ms; {}\n{:<12}{:>9}{:>12}{:>12}{:>12}{:>10}\n", world.size(),
-               connect_s * 1e3, both.costs.describe(), "", "bytes", "shm us", "mpi us", "auto us", "mpi/shm");
+  if (world.rank() == 0) {
+    fmt::print("{} ranks; connected in {:.0f} ms\n", world.size(), connect_s * 1e3);
+    for (const RouteCosts& route : both.costs.routes)
+      for (const auto& [pattern, costs] : {std::pair{"collective", route.collective}, std::pair{"pair", route.pair}})
+        fmt::print("{} {:<11}{:>5.1f} us + {:.3f} ns/B\n", route.name, pattern, costs.alpha_s * 1e6,
+                   costs.beta_s_per_byte * 1e9);
+    fmt::print("{:<12}{:>9}{:>12}{:>12}{:>12}{:>10}\n", "", "bytes", "shm us", "mpi us", "auto us", "mpi/shm");
+  }
   for (const char* kind : {"exchange", "all_gather", "broadcast", "send"})
     for (const int64_t bytes : {64, 4 << 10, 64 << 10, 1 << 20, 8 << 20}) {
       std::vector<uint8_t> a(static_cast<size_t>(bytes) * 2), b(a.size(), 1);
