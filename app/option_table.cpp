@@ -93,8 +93,13 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"add-special-tokens", "Model", S::kSwitch, "BOOL", "start and end tokens around plain strings", "true", kTokenize,
      [](RunOptions& o, const Setting& s) { o.add_special_tokens = read_bool(s); }},
 
-    {"input", "Rows", S::kList, "FILE...", "JSONL files, plain, .gz or .zst; repeatable, globs allowed", "required",
+    {"input", "Rows", S::kList, "FILE...",
+     "JSONL files, plain, .gz or .zst, or prompts in HDF5 files (FILE.h5:/NAME); repeatable, globs allowed", "required",
      kRun, [](RunOptions& o, const Setting& s) { o.input = s.values; }},
+    {"input-ids", "Rows", S::kValue, "/NAME", "HDF5 inputs: the dataset of the rows' ids in each file",
+     "none: ids are row numbers", kRun, [](RunOptions& o, const Setting& s) {
+       o.input_ids = (read_text(s).starts_with('/') ? "" : "/") + read_text(s);
+     }},
     {"output", "Rows", S::kValue, "DIR", "directory for output.jsonl and run.yaml", "required", kRun,
      [](RunOptions& o, const Setting& s) { o.output = read_text(s); }},
     {"restart", "Rows", S::kSwitch, "BOOL", "replace the results that DIR holds", "false", kRun,

@@ -13,6 +13,7 @@
 #include <set>
 
 #include "app/report_files.h"
+#include "io/record_reader.h"
 #include "kernels/core/error.h"
 
 namespace tokenmill::app {
@@ -28,21 +29,25 @@ bool exists(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0;
 }
 
-/// A name that exists is itself, even when it holds * or [; anything else is a pattern.
-void expand(const std::string& pattern, std::vector<std::string>& files) {
+/// A name that exists is itself, even when it holds * or [; anything else is a pattern. What is in an HDF5 file, as
+/// "part-*.h5:/text", is the same in all of them.
+void expand(const std::string& input, std::vector<std::string>& files) {
+  const io::RecordPath place = io::split_record_path(input);
+  const std::string& pattern = place.file;
+  const std::string inside = place.dataset.empty() ? "" : ":" + place.dataset;
   if (is_directory(pattern))
     throw Error(ErrorKind::kConfig, "--input {} is a directory; name files or a pattern such as {}/*.jsonl", pattern,
                 pattern);
   if (pattern.ends_with(".yaml") || pattern.ends_with(".yml"))
     throw Error(ErrorKind::kConfig, "--input {} is a YAML file; put the job file before --input", pattern);
   if (exists(pattern)) {
-    files.push_back(pattern);
+    files.push_back(pattern + inside);
     return;
   }
   glob_t found{};
   const int status = ::glob(pattern.c_str(), 0, nullptr, &found);
   for (size_t i = 0; status == 0 && i < found.gl_pathc; ++i)
-    if (!is_directory(found.gl_pathv[i])) files.emplace_back(found.gl_pathv[i]);
+    if (!is_directory(found.gl_pathv[i])) files.push_back(found.gl_pathv[i] + inside);
   const bool none = status != 0 || found.gl_pathc == 0;
   ::globfree(&found);
   if (none)
@@ -56,12 +61,19 @@ void expand_input(RunOptions& options) {
   // Rows are answered in the order the user gave; only the files of one pattern are sorted (glob does that).
   std::set<std::string> seen;
   for (const std::string& file : files) {
+    const io::RecordPath place = io::split_record_path(file);
     std::error_code ignored;
-    const std::filesystem::path real = std::filesystem::weakly_canonical(file, ignored);
-    if (!seen.insert(ignored ? file : real.string()).second)
+    const std::filesystem::path real = std::filesystem::weakly_canonical(place.file, ignored);
+    if (!seen.insert(ignored ? file : real.string() + ":" + place.dataset).second)
       throw Error(ErrorKind::kConfig, "--input names {} twice; every row would be answered twice", file);
   }
   options.input = std::move(files);
+  const bool any_hdf5 = std::any_of(options.input.begin(), options.input.end(), [](const std::string& file) {
+    return !io::split_record_path(file).dataset.empty();
+  });
+  if (!options.input_ids.empty() && !any_hdf5)
+    throw Error(ErrorKind::kConfig, "--input-ids {} names ids in HDF5 files, and no --input is one (FILE.h5:/NAME)",
+                options.input_ids);
 }
 
 }  // namespace

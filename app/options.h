@@ -63,7 +63,8 @@ struct RunOptions {
   std::string think_start, think_end;  ///< markers of thinking; empty: the vocabulary's
 
   // Input and output
-  std::vector<std::string> input;  ///< files, globs expanded and sorted
+  std::vector<std::string> input;  ///< files (io::split_record_path), globs expanded and sorted
+  std::string input_ids;           ///< HDF5 inputs: the dataset of ids in each; empty: none
   std::string output;              ///< directory
   std::string job_file;  ///< where options came from; empty: none
   bool restart = false;

@@ -5,6 +5,7 @@
 #include "app/iteration_log.h"
 #include "app/options.h"
 #include "io/file.h"
+#include "io/record_reader.h"
 #include "jobs/output_dir.h"
 #include "kernels/core/error.h"
 
@@ -52,7 +53,8 @@ bool is_or_lies_in(const std::string& path, const std::string& file) {
 
 void check_not_read(const ReportFile& file, const RunOptions& options) {
   std::vector<std::string> read = files_in_use(options);
-  read.insert(read.end(), options.input.begin(), options.input.end());
+  const std::vector<std::string> inputs = io::files_of(options.input);
+  read.insert(read.end(), inputs.begin(), inputs.end());
   for (const std::string& path : read)
     if (is_or_lies_in(file.path, path))
       throw Error(ErrorKind::kConfig, "{} {} would overwrite what the run reads ({}); name another file", file.flag,

@@ -31,6 +31,7 @@ ReportSection sampling_section(const io::JsonValue& sampling) {
 
 ReportSection configuration_section(const RunOptions& o, const ModelChoice& choice) {
   return {{"model", o.model},
+          {"input_ids", o.input_ids},
           {"output", o.output},
           {"dtype", std::string(to_string(choice.dtype))},
           {"max_model_len", choice.max_model_len},

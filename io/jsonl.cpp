@@ -146,15 +146,4 @@ bool JsonlReader::skip_rest_of_line(Record& record) {
   return !blank;
 }
 
-int64_t RecordReader::skip(int64_t count) {
-  Record record;
-  int64_t skipped = 0;
-  while (skipped < count && next(record)) ++skipped;
-  return skipped;
-}
-
-std::unique_ptr<RecordReader> open_records(const std::string& path, const RecordReaderOptions& options) {
-  return std::make_unique<JsonlReader>(open_byte_stream(path), options);
-}
-
 }  // namespace tokenmill::io

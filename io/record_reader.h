@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tokenmill::io {
 
@@ -10,17 +11,27 @@ namespace tokenmill::io {
 /// start of the file. Worth storing: a reader that seeks to a position gives the same records as one that read up to
 /// it.
 struct RecordPosition {
-  int64_t offset = 0;  ///< in the unpacked file
+  int64_t offset = 0;  ///< in the unpacked file; HDF5: the row number
   int64_t line = 1;    ///< the line that starts there
   bool operator==(const RecordPosition&) const = default;
 };
 
 inline constexpr int64_t kRecordPrefixBytes = 4096;
 
-/// One record as it stands in the file: not parsed, not validated.
+/// What names records: a file of lines, or a file and what in it, as "prompts.h5:/text".
+struct RecordPath {
+  std::string file;
+  std::string dataset;  ///< "/text"; empty: the file is a file of lines
+};
+/// A name that exists is a file, whatever it looks like; else ":/" ends the file's name.
+RecordPath split_record_path(const std::string& path);
+/// The files alone.
+std::vector<std::string> files_of(const std::vector<std::string>& record_paths);
+
+/// One record as it stands in the file: not parsed, not validated. Rows of HDF5 files: as a line would hold them.
 struct Record {
   int64_t line = 0;        ///< counted from 1, blank lines included: what an editor shows
-  int64_t offset = 0;      ///< of its first byte, in the unpacked file
+  int64_t offset = 0;      ///< of its first byte, in the unpacked file; HDF5: its row number
   int64_t length = 0;      ///< bytes, without the line's end; counted for oversized records too
   std::string_view bytes;  ///< valid until the reader is used again; empty when oversized
   bool oversized = false;  ///< longer than max_record_bytes: skipped, never held in memory
@@ -30,6 +41,7 @@ struct Record {
 
 struct RecordReaderOptions {
   int64_t max_record_bytes = int64_t{64} << 20;
+  std::string ids_dataset = {};  ///< HDF5: where the rows' ids are, in each file; empty: rows have none
 };
 
 /// Reads the records of one file from front to back with bounded memory. Not thread-safe; several readers may have the
@@ -52,7 +64,7 @@ class RecordReader {
   int64_t skip(int64_t count);
 };
 
-/// Opens a file of records. JSONL, plain or packed (see byte_stream.h), is the one format so far.
+/// Opens a file of records: JSONL, plain or packed (see byte_stream.h), or what is in an HDF5 file (hdf5_reader.h).
 std::unique_ptr<RecordReader> open_records(const std::string& path, const RecordReaderOptions& options = {});
 
 }  // namespace tokenmill::io

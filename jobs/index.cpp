@@ -17,7 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kCopyBytes = size_t{1} << 20;
 
-void check_input(const std::string& path) {
+void check_input(const std::string& input) {
+  const std::string path = io::split_record_path(input).file;
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) throw Error(ErrorKind::kInput, "input {} does not exist", path);
@@ -118,7 +119,7 @@ void Index::add_file(InputFile file, const IndexOptions& options) {
   const auto reader = io::open_records(file.read_path, options.reader);
   file.can_jump = reader->can_jump();
   file.first_row = num_rows_;
-  file.bytes = static_cast<int64_t>(fs::file_size(file.read_path));
+  file.bytes = static_cast<int64_t>(fs::file_size(io::split_record_path(file.read_path).file));
   first_entry_.push_back(entries_.size());
   for (int64_t rows = kRowsPerEntry; rows == kRowsPerEntry;) {
     const io::RecordPosition position = reader->position();
@@ -199,7 +200,7 @@ void check_as_indexed(const Index& index) {
 
 void check_as_indexed(const InputFile& file) {
   std::error_code error;
-  const auto bytes = fs::file_size(file.read_path, error);
+  const auto bytes = fs::file_size(io::split_record_path(file.read_path).file, error);
   if (!error && static_cast<int64_t>(bytes) == file.bytes) return;
   throw Error(ErrorKind::kIo,
               "{} {}, but had {} bytes when it was indexed; inputs must be the same files on all nodes and "
@@ -213,7 +214,7 @@ Index build_index(const std::vector<std::string>& inputs, const IndexOptions& op
   Index index;
   for (size_t i = 0; i < inputs.size(); ++i) {
     InputFile file{.path = inputs[i], .read_path = inputs[i]};
-    if (!options.scratch_dir.empty() && !io::open_byte_stream(inputs[i])->can_jump()) {
+    if (!options.scratch_dir.empty() && !io::open_records(inputs[i], options.reader)->can_jump()) {
       file.read_path = fmt::format("{}/{:05d}.jsonl", options.scratch_dir, i);
       unpack(inputs[i], file.read_path);
     }

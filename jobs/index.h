@@ -20,9 +20,9 @@ struct RowRange {
 
 /// One input file of the job.
 struct InputFile {
-  std::string path;       ///< as the user gave it: what messages name
+  std::string path;       ///< as the user gave it (io::split_record_path): what messages name
   std::string read_path;  ///< where records are read: path, or its unpacked copy
-  int64_t bytes = 0;      ///< size of read_path
+  int64_t bytes = 0;      ///< size of read_path's file
   int64_t first_row = 0;  ///< of the job; rows are numbered over all files in order
   bool can_jump = true;   ///< false for a packed file that was not unpacked: positions cost a read from its start
 };

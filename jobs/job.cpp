@@ -26,7 +26,8 @@ OutputClaimOptions claim_options(const JobOptions& options) {
   OutputClaimOptions claim{.restart = options.restart,
                            .protected_paths = options.protected_paths,
                            .visible_within_s = options.visible_within_s};
-  claim.protected_paths.insert(claim.protected_paths.begin(), options.inputs.begin(), options.inputs.end());
+  const std::vector<std::string> inputs = io::files_of(options.inputs);
+  claim.protected_paths.insert(claim.protected_paths.begin(), inputs.begin(), inputs.end());
   return claim;
 }
 

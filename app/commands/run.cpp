@@ -95,7 +95,7 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, rows
           .output_dir = options.output,
           .restart = options.restart,
           .protected_paths = files_in_use(options),
-          .reader = {.max_record_bytes = options.max_record_bytes},
+          .reader = {.max_record_bytes = options.max_record_bytes, .ids_dataset = options.input_ids},
           .on_record = [&census](int64_t row, std::string_view record) { census.add(row, record); },
           .prefix_bytes = rows::prompt_bytes,
           .busy_rows = options.max_num_seqs,

@@ -46,7 +46,8 @@ void check_output(const RunOptions& options) {
   jobs::check_output_free(output, options.restart);
   if (options.restart) {
     std::vector<std::string> used = files_in_use(options);
-    used.insert(used.end(), options.input.begin(), options.input.end());
+    const std::vector<std::string> inputs = io::files_of(options.input);
+    used.insert(used.end(), inputs.begin(), inputs.end());
     jobs::check_not_results(output, used);
     jobs::removable_results(output, "");
   }
@@ -197,7 +198,8 @@ int validate_job(RunOptions options, std::ostream& out) {
   out.flush();
 
   rows::IdCensus census;
-  const jobs::JobOptions job{.reader = {.max_record_bytes = options.max_record_bytes}};
+  const jobs::JobOptions job{
+      .reader = {.max_record_bytes = options.max_record_bytes, .ids_dataset = options.input_ids}};
   const jobs::Index index = jobs::build_index(
       options.input, {.reader = job.reader,
                       .on_record = [&](const jobs::IndexedRecord& record) { census.add(record.row, record.bytes); }});

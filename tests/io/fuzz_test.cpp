@@ -11,6 +11,7 @@
 
 #include "io/file.h"
 #include "tests/io/gguf_builder.h"
+#include "tests/io/hdf5_builder.h"
 #include "tests/io/packing.h"
 #include "tests/support/mutations.h"
 
@@ -22,6 +23,7 @@ int fuzz_jsonl(const uint8_t* data, size_t size);
 int fuzz_packed(const uint8_t* data, size_t size);
 int fuzz_safetensors(const uint8_t* data, size_t size);
 int fuzz_gguf(const uint8_t* data, size_t size);
+int fuzz_hdf5(const uint8_t* data, size_t size);
 }
 
 namespace {
@@ -182,4 +184,34 @@ TEST_CASE("mutated GGUF files are read within bounds or refused") {
       .text("y");
   small.tensor("w", {32, 2}, 8, 0).tensor("v", {3}, 0, 72).data(84, 8);
   fuzz(fuzz_gguf, "gguf", {small.bytes(), io::read_file(TM_TEST_DATA "/gguf/types.gguf", 1 << 20)}, 3000);
+}
+
+TEST_CASE("mutated HDF5 files give the same records however they are read or are refused") {
+  std::vector<std::string> seeds;
+  for (const bool latest_format : {false, true}) {
+    test::Hdf5Builder file(latest_format);
+    file.texts("ids", {"a", "b", "c", "d"}).texts("texts", {"one", "two words", "", "three"});
+    file.chunk(2, true).fixed("fixed", {"x", "yy", "zzz", ""}, 8);
+    file.group("tokens").numbers("tokens/values", {1, 2, 3, 4, 5, 6, 7}, H5T_STD_I32LE);
+    file.numbers("tokens/offsets", {0, 2, 2, 5, 7});
+    seeds.push_back(file.bytes());
+  }
+  test::run_mutations(fuzz_hdf5, "hdf5", seeds, 400, [](std::string& bytes, MutationRandom& random) {
+    size_t at = pick(random, bytes.size());
+    for (int tries = 0; tries < 20 && bytes[at] == 0; ++tries) at = pick(random, bytes.size());  // most are padding
+    switch (pick(random, 8)) {
+      case 0:
+        bytes.resize(std::max<size_t>(64, at));
+        break;
+      case 1:
+      case 2:
+        bytes[at] = static_cast<char>(random());
+        break;
+      case 3:
+        bytes[at] = pick(random, 2) ? '\xff' : '\0';
+        break;
+      default:
+        bytes[at] = static_cast<char>(bytes[at] ^ (1 << pick(random, 8)));
+    }
+  });
 }
