@@ -31,7 +31,8 @@ elseif(TOKENMILL_CUDA STREQUAL "emulated")
     mark_as_advanced(TOKENMILL_HEADER_${header})
     if(NOT TOKENMILL_HEADER_${header})
       message(FATAL_ERROR "TOKENMILL_CUDA=emulated needs the header ${header}.h of CUDA toolkit 13, cuBLAS and NCCL "
-        "(no libraries, no compiler, no driver); set CUDA_HOME or CMAKE_INCLUDE_PATH, or use TOKENMILL_CUDA=off")
+        "(no libraries, no compiler, no driver); set CUDA_HOME, or "
+        "-DCMAKE_INCLUDE_PATH=\"$(scripts/fetch_cuda_headers)\", or use TOKENMILL_CUDA=off")
     endif()
     list(APPEND directories ${TOKENMILL_HEADER_${header}})
   endforeach()
