@@ -25,7 +25,7 @@ struct Tensor {
     if (view.dtype() == DType::kF32) return view.row<float>(row)[column];
     return to_float(view.row<bf16>(row)[column]);
   }
-  void fill_random(uint64_t seed) {
+  void fill_random(uint64_t seed) const {
     // A short sequence over and over: enough for speed and check, quick for large matrices.
     float values[509];
     for (int64_t i = 0; i < 509; ++i) values[i] = static_cast<float>(uniform(seed, i) - 0.5);
