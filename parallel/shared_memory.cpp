@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -48,27 +49,50 @@ Descriptor create(int64_t num_bytes) {
   return made;
 }
 
+/// Which file a descriptor is of, on this machine.
+std::array<uint64_t, 2> identity(const Descriptor& file, int64_t num_bytes) {
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0) fail(num_bytes, "fstat");
+  return {status.st_dev, status.st_ino};
+}
+
+/// Where the other ranks find what rank 0 made.
+struct Place {
+  int64_t pid = 0;
+  int64_t descriptor = 0;
+  std::array<uint64_t, 2> identity{};
+};
+
+/// In another process namespace than rank 0's the number is nobody's, or another process's: never map what that has.
+Descriptor open_at(const Place& place, int64_t num_bytes) {
+  const std::string path = fmt::format("/proc/{}/fd/{}", place.pid, place.descriptor);
+  Descriptor opened(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK));
+  if (opened.get() < 0) fail(num_bytes, "open " + path);
+  if (identity(opened, num_bytes) != place.identity)
+    throw Error(
+        ErrorKind::kDevice,
+        "cannot share {} bytes of memory between the ranks of a node: {} is not what the rank that made the memory "
+        "has there; do the ranks run in different process namespaces (containers)?",
+        num_bytes, path);
+  return opened;
+}
+
 }  // namespace
 
 SharedMemory::SharedMemory(const Comm& comm, int64_t num_bytes) {
   TM_ASSERT(num_bytes >= 0, "{} bytes", num_bytes);
   if (num_bytes == 0) return;
   Descriptor memory;
-  // Process and descriptor under which the other ranks find what rank 0 made.
-  std::array<int64_t, 2> place{};
+  Place place;
   const auto on_rank_0 = [&] {
     if (comm.rank() != 0) return;
     memory = create(num_bytes);
-    place = {getpid(), memory.get()};
+    place = {getpid(), memory.get(), identity(memory, num_bytes)};
   };
   agree_on(comm, on_rank_0);
   place = gather_values(comm, place)[0];
   const auto map_it = [&] {
-    if (comm.rank() != 0) {
-      const std::string path = fmt::format("/proc/{}/fd/{}", place[0], place[1]);
-      memory = Descriptor(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-      if (memory.get() < 0) fail(num_bytes, "open " + path);
-    }
+    if (comm.rank() != 0) memory = open_at(place, num_bytes);
     // Address space of one huge page more than asked for, so that the memory can start on one.
     const auto size = static_cast<size_t>(num_bytes);
     const size_t reserved = size + (size >= kHugePage ? kHugePage : 0);
