@@ -7,4 +7,7 @@
 // GPU_HAS_SM90A (kernels/device/cuda.h).
 #include "kernels/cuda/ptx_async_copy.h"
 #include "kernels/cuda/ptx_barrier.h"
+#include "kernels/cuda/ptx_bulk_copy.h"
+#include "kernels/cuda/ptx_mbarrier.h"
 #include "kernels/cuda/ptx_mma.h"
+#include "kernels/cuda/ptx_wgmma.h"

@@ -17,6 +17,7 @@ Block::~Block() {
     free_stack(fibers[i]);
     free_async_copies(fibers[i].async_copies);
   }
+  sanitizer::destroy(async.engine);
 }
 
 uint64_t Block::random() {

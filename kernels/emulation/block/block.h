@@ -12,11 +12,13 @@
 #include "kernels/emulation/block/async_copy_state.h"
 #include "kernels/emulation/block/barrier_state.h"
 #include "kernels/emulation/block/context.h"
+#include "kernels/emulation/block/mbarrier_state.h"
 #include "kernels/emulation/block/sanitizer.h"
 #include "kernels/emulation/block/shared_arena.h"
 #include "kernels/emulation/block/site.h"
 #include "kernels/emulation/block/thread.h"
 #include "kernels/emulation/block/warp_state.h"
+#include "kernels/emulation/block/wgmma_state.h"
 
 namespace tokenmill::emulation {
 
@@ -30,6 +32,8 @@ struct Fiber : Thread {
   void* operands = nullptr;  // what it brought to the meeting that it waits in
   bool abandoned = false;    // its block failed while it was inside the kernel
   AsyncCopies async_copies;
+  unsigned num_store_groups = 0;  // committed bulk stores
+  unsigned num_wgmma_groups = 0;  // committed wgmma groups
 };
 
 enum class Order { kForward, kReverse, kRandom };
@@ -43,6 +47,8 @@ struct Block {
   std::unique_ptr<Warp[]> warps{new Warp[kMaxWarps]};
   BarrierState barriers[kNumBarriers];
   SharedArena shared;
+  AsyncState async;
+  WarpgroupStates warpgroups;
 
   Order order = Order::kForward;
   uint64_t random_state = 1;

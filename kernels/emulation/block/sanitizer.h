@@ -82,6 +82,20 @@ inline void destroy([[maybe_unused]] Stack& stack) {
 #endif
 }
 
+/// An identity without a stack, for work that no thread does.
+inline void make_identity([[maybe_unused]] Stack& stack) {
+#ifdef TOKENMILL_EMULATION_TSAN
+  if (!stack.fiber) stack.fiber = __tsan_create_fiber(0);
+#endif
+}
+
+/// Goes on with the identity of another stack, on this one. Orders nothing.
+inline void become([[maybe_unused]] const Stack& stack) {
+#ifdef TOKENMILL_EMULATION_TSAN
+  __tsan_switch_to_fiber(stack.fiber, 1);
+#endif
+}
+
 /// The identity of the running OS thread's own stack.
 inline void adopt_current([[maybe_unused]] Stack& stack) {
 #ifdef TOKENMILL_EMULATION_TSAN

@@ -98,6 +98,7 @@ void start_fiber(Block& block, unsigned linear) {
   fiber.abandoned = true;  // until it leaves the kernel
   fiber.waits_for = nullptr;
   AsyncCopies& copies = fiber.async_copies;
+  fiber.num_store_groups = fiber.num_wgmma_groups = 0;
   copies.first = copies.end = copies.first_group = copies.end_group = 0;
   start_context(fiber.context, stack_low(fiber), stack_size(fiber), fiber_main);
 }
@@ -145,7 +146,7 @@ std::string deadlock_report(const Block& block) {
             to_string(groups[g].site) + ",";
   }
   if (others > 0) text += " " + std::to_string(others) + " elsewhere,";
-  text += " " + std::to_string(block.num_threads - block.num_live) + " have exited";
+  text += " " + std::to_string(block.num_threads - block.num_live) + " have exited" + describe_waited_barriers(block);
   const uint3 b = block.index.block;
   return text + " [block (" + std::to_string(b.x) + "," + std::to_string(b.y) + "," + std::to_string(b.z) + ")]";
 }
@@ -165,7 +166,8 @@ void run_until_exit(Block& block) {
       run_warp(block, warps[i]);
       if (block.failed()) return;
     }
-    if (!any) {
+    const bool loaded = (!any || (block.order == Order::kRandom && block.random() % 4 == 0)) && run_one_load(block);
+    if (!any && !loaded) {
       block.error = deadlock_report(block);
       return;
     }
@@ -194,9 +196,13 @@ void run_block(Block& block, const dim3& block_size, size_t dynamic_smem) {
   block.num_threads = block.num_live = block_size.x * block_size.y * block_size.z;
   block.num_warps = (block.num_threads + kWarpSize - 1) / kWarpSize;
   block.shared.start(dynamic_smem);
+  start_async(block);
+  start_warpgroups(block);
   for (unsigned i = 0; i < block.num_threads; ++i) start_fiber(block, i);
   start_warps(block);
   run_until_exit(block);
+  if (!block.failed()) block.error = check_async_at_end(block);
+  if (!block.failed()) block.error = check_wgmma_at_end(block);
   block.shared.finish();
   if (!block.failed()) return;
   for (unsigned i = 0; i < block.num_threads; ++i) {
