@@ -4,6 +4,9 @@
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cpu/isa.h"
 #include "kernels/op_checks.h"
+#ifdef TOKENMILL_CUDA
+#include "kernels/cuda/cuda_ops.h"
+#endif
 
 // The checks of every public operation: each is made once here, whatever the backend. Those of the head and of
 // sampling: ops_sampling.cpp.
@@ -241,6 +244,9 @@ void Ops::do_add_parts_rms_norm(TensorView normed, TensorView hidden, TensorView
 }
 
 std::unique_ptr<Ops> make_ops(Device device, const OpsOptions& options) {
+#ifdef TOKENMILL_CUDA
+  if (device.kind == DeviceKind::kCuda) return std::make_unique<cuda::CudaOps>(device);
+#endif
   if (device.kind != DeviceKind::kCpu) {
     throw Error(ErrorKind::kDevice, "device {}: this build of tokenmill has no CUDA; choose --device cpu",
                 to_string(device));

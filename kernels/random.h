@@ -1,11 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#if defined(__CUDACC__)
-#define TM_HOST_DEVICE __host__ __device__
-#else
-#define TM_HOST_DEVICE
-#endif
+#include "kernels/core/host_device.h"
 
 namespace tokenmill {
 

@@ -1,6 +1,7 @@
 #pragma once
-#include <algorithm>
 #include <cstdint>
+
+#include "kernels/core/host_device.h"
 
 namespace tokenmill {
 
@@ -13,17 +14,20 @@ struct VocabShards {
   int64_t vocab_size = 0;
   int64_t num_shards = 1;
 
-  constexpr int64_t num_tiles() const { return (vocab_size + kVocabTile - 1) / kVocabTile; }
-  constexpr int64_t first_tile(int64_t shard) const { return num_tiles() * shard / num_shards; }
-  constexpr int64_t first_id(int64_t shard) const { return std::min(vocab_size, first_tile(shard) * kVocabTile); }
-  constexpr int64_t num_tiles(int64_t shard) const { return first_tile(shard + 1) - first_tile(shard); }
-  constexpr int64_t num_ids(int64_t shard) const { return first_id(shard + 1) - first_id(shard); }
-  constexpr int64_t shard_of(int64_t tile) const { return ((tile + 1) * num_shards - 1) / num_tiles(); }
+  TM_HOST_DEVICE constexpr int64_t num_tiles() const { return (vocab_size + kVocabTile - 1) / kVocabTile; }
+  TM_HOST_DEVICE constexpr int64_t first_tile(int64_t shard) const { return num_tiles() * shard / num_shards; }
+  TM_HOST_DEVICE constexpr int64_t first_id(int64_t shard) const {
+    const int64_t id = first_tile(shard) * kVocabTile;
+    return id < vocab_size ? id : vocab_size;
+  }
+  TM_HOST_DEVICE constexpr int64_t num_tiles(int64_t shard) const { return first_tile(shard + 1) - first_tile(shard); }
+  TM_HOST_DEVICE constexpr int64_t num_ids(int64_t shard) const { return first_id(shard + 1) - first_id(shard); }
+  TM_HOST_DEVICE constexpr int64_t shard_of(int64_t tile) const { return ((tile + 1) * num_shards - 1) / num_tiles(); }
   /// Of the largest shard.
-  constexpr int64_t most_tiles() const { return (num_tiles() + num_shards - 1) / num_shards; }
-  constexpr int64_t most_ids() const {
+  TM_HOST_DEVICE constexpr int64_t most_tiles() const { return (num_tiles() + num_shards - 1) / num_shards; }
+  TM_HOST_DEVICE constexpr int64_t most_ids() const {
     int64_t most = 0;
-    for (int64_t shard = 0; shard < num_shards; ++shard) most = std::max(most, num_ids(shard));
+    for (int64_t shard = 0; shard < num_shards; ++shard) most = num_ids(shard) > most ? num_ids(shard) : most;
     return most;
   }
 };

@@ -123,6 +123,7 @@ void CudaStream::wait(Event event) {
   }
   retire(event);
   failure_->rethrow();
+  if (check_) check_();
 }
 
 bool CudaStream::done(Event event) {
@@ -142,6 +143,7 @@ void CudaStream::synchronize() {
   TM_CUDA(cudaStreamSynchronize(stream_));
   retire(last_);
   failure_->rethrow();
+  if (check_) check_();
 }
 
 void CudaStream::begin_capture() {

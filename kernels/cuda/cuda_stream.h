@@ -3,6 +3,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "kernels/device/cuda.h"
@@ -47,6 +48,8 @@ class CudaStream : public Stream {
   std::unique_ptr<Recording> end_capture() override;
   void replay(Recording& recording) override;
 
+  /// Called at the end of each wait() and synchronize(); may throw what the device has found wrong.
+  void set_check(std::function<void()> check) { check_ = std::move(check); }
   /// For launches; work enqueued through it keeps its place among the calls above.
   cudaStream_t handle() const { return stream_; }
   bool capturing() const { return capturing_; }
@@ -70,6 +73,7 @@ class CudaStream : public Stream {
   std::vector<cudaEvent_t> unused_;  // so that a step creates none
   std::shared_ptr<HostFailure> failure_;
   std::vector<std::unique_ptr<HostCall>> captured_calls_;
+  std::function<void()> check_;
 };
 
 }  // namespace tokenmill::cuda

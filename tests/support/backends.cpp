@@ -25,6 +25,9 @@ std::vector<Ops*> backends() {
   static const std::vector<std::unique_ptr<Ops>> all = [] {
     std::vector<std::unique_ptr<Ops>> made;
     for (const std::string& isa : cpu_isas()) made.push_back(cpu_backend(isa, 2));
+#ifdef TOKENMILL_CUDA
+    made.push_back(make_ops({DeviceKind::kCuda, 0}, {}));
+#endif
     return made;
   }();
   std::vector<Ops*> list;

@@ -1,0 +1,83 @@
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/core/tensor.h"
+#include "kernels/cuda/weight_upload.h"
+#include "kernels/linear.h"
+#include "kernels/weight_rows.h"
+
+namespace tokenmill::cuda {
+
+/// Takes the rows that a WeightSink's sources make, rounds them to a dtype and carries them to dense device memory,
+/// many rows at a time.
+class DeviceRows {
+ public:
+  /// rows x width elements of dtype at data. what: for errors.
+  DeviceRows(WeightUpload& upload, std::vector<LinearPart> parts, std::byte* data, DType dtype, int64_t rows,
+             int64_t width, std::string what);
+  int64_t granularity(int part) const { return rows_.granularity(part); }
+  void write(int part, int64_t byte_offset, std::span<const std::byte> bytes);
+  /// After the last write: all rows have come, and have arrived.
+  void finish();
+
+ private:
+  void append(const WeightRows::Row& row);
+  void flush();
+
+  WeightUpload& upload_;
+  WeightRows rows_;
+  std::byte* data_;
+  DType dtype_;
+  int64_t row_bytes_;
+  std::vector<std::byte> pending_;  // whole rows from first_pending_ on
+  int64_t first_pending_ = 0;
+};
+
+/// A matrix [out_features, in_features] of compute_dtype in device memory, rows dense.
+class CudaLinear : public Linear {
+ public:
+  CudaLinear(WeightUpload& upload, const LinearSpec& spec, std::span<std::byte> storage);
+  const LinearSpec& spec() const override { return spec_; }
+  int64_t granularity(int part) const override { return rows_.granularity(part); }
+  void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
+    rows_.write(part, byte_offset, bytes);
+  }
+  void finish() override { rows_.finish(); }
+  void adopt() override {}
+  const void* data() const { return data_; }
+
+ private:
+  LinearSpec spec_;
+  std::byte* data_;
+  DeviceRows rows_;
+};
+
+class CudaEmbedding : public Embedding {
+ public:
+  CudaEmbedding(WeightUpload& upload, const LinearSpec& spec, std::span<std::byte> storage);
+  const LinearSpec& spec() const override { return spec_; }
+  int64_t granularity(int part) const override { return rows_.granularity(part); }
+  void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
+    rows_.write(part, byte_offset, bytes);
+  }
+  void finish() override { rows_.finish(); }
+  void adopt() override {}
+  TensorView table() const;
+
+ private:
+  LinearSpec spec_;
+  std::byte* data_;
+  DeviceRows rows_;
+};
+
+std::unique_ptr<WeightSink> make_vector_sink(WeightUpload& upload, TensorView out, const std::vector<LinearPart>& parts);
+
+/// Weights as this device's. Throw Error(kInternal) for those of another device.
+const CudaLinear& cuda_linear(const Linear& linear);
+const CudaEmbedding& cuda_embedding(const Embedding& embedding);
+
+}  // namespace tokenmill::cuda
