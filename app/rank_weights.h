@@ -11,9 +11,9 @@
 
 namespace tokenmill::app {
 
-/// Collective over groups.numa: the ranks of a memory domain that hold the same part of the model in the same layout,
-/// this one among them. On a CPU they have one copy of the weights between them; on other devices, and where memory
-/// cannot be shared (a warning says why), each rank is alone.
+/// Collective over groups.numa: the ranks with the same memory domains that hold the same part of the model in the same
+/// layout, this one among them; never ranks of two nodes. On a CPU they have one copy of the weights between them, near
+/// to all of them alike; on other devices, and where memory cannot be shared (a warning says why), each rank is alone.
 parallel::Comm weight_sharers(const parallel::Groups& groups, const Ops& ops);
 
 /// Collective over world: what the bytes of this rank's packed weights depend on, for WeightCache. The first rank of

@@ -49,7 +49,9 @@ Groups make_groups(const Comm& world, const Topology& topology, const Grid& grid
   groups.dp = world.split(here.pp_rank * grid.tp + here.tp_rank, here.dp_rank);
   const RankPlace& seat = topology.ranks[static_cast<size_t>(world.rank())];
   groups.node = world.split(seat.node, seat.local_rank);
-  groups.numa = groups.node.split(seat.numa_domain() + 1, seat.local_rank);  // colors are not negative
+  int first_near = 0;
+  while (!topology.are_near(first_near, world.rank())) ++first_near;
+  groups.numa = groups.node.split(first_near, seat.local_rank);
   groups.leaders.resize(static_cast<size_t>(grid.dp));
   for (int rank = 0; rank < world.size(); ++rank) {
     const GridPlace& place = places[static_cast<size_t>(rank)];

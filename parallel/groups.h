@@ -43,8 +43,8 @@ struct Groups {
   Comm pp;       ///< same replica and tp_rank; rank = pp_rank
   Comm dp;       ///< same place in every replica; rank = dp_rank
   Comm node;     ///< the ranks of this node, whatever their replica; rank = local rank. They can share memory
-  /// Of them, those in the same memory domain (RankPlace::numa_domain()), by local rank. Ranks whose CPUs lie in
-  /// several domains, or in no known one, are a group of their own: no domain is nearer to one of them than to another.
+  /// Of them, those in the same memory domains (Topology::are_near()), by local rank. Ranks bound to one socket of
+  /// several domains are a group; so are ranks that are not bound at all, and those whose domains are not known.
   Comm numa;
   /// World rank of each replica's leader, by dp_rank.
   std::vector<int> leaders;

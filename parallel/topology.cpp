@@ -135,6 +135,11 @@ std::vector<int> Topology::ranks_by_node() const {
   return order;
 }
 
+bool Topology::are_near(int a, int b) const {
+  const RankPlace &one = ranks.at(static_cast<size_t>(a)), &other = ranks.at(static_cast<size_t>(b));
+  return one.node == other.node && one.cpu_place.numa_domains == other.cpu_place.numa_domains;
+}
+
 Topology lay_out(const std::vector<RankFacts>& facts) {
   Topology topology;
   std::map<int, int> node_of_root;
@@ -166,6 +171,14 @@ Topology lay_out(const std::vector<RankFacts>& facts) {
 
 namespace {
 
+/// Neither host nor node.
+RankFacts facts_of_this_process() {
+  RankFacts facts;
+  facts.cpus = CpuSet::of_this_process();
+  facts.cpu_place = place_of(facts.cpus);
+  return facts;
+}
+
 /// One line each: node root, host, CPU model, NUMA domains, CPUs.
 std::string encode(const RankFacts& facts) {
   std::string text = fmt::format("{}\n{}\n{}\n", facts.node_root, facts.host, facts.cpu_place.model);
@@ -194,10 +207,8 @@ RankFacts decode(const std::string& text) {
 }  // namespace
 
 Topology gather_topology(const Comm& world) {
-  RankFacts mine;
+  RankFacts mine = facts_of_this_process();
   mine.host = host_name();
-  mine.cpus = CpuSet::of_this_process();
-  mine.cpu_place = place_of(mine.cpus);
   const Comm node = world.split_shared();
   mine.node_root = world.rank();
   TM_MPI(MPI_Bcast(&mine.node_root, 1, MPI_INT, 0, node.handle()));
@@ -206,16 +217,13 @@ Topology gather_topology(const Comm& world) {
   return lay_out(facts);
 }
 
-Topology planned_topology(int num_ranks, int ranks_per_node, int threads_per_rank) {
-  TM_ASSERT(num_ranks >= 1 && ranks_per_node >= 1 && threads_per_rank >= 1);
-  Topology topology;
-  topology.num_nodes = (num_ranks + ranks_per_node - 1) / ranks_per_node;
+Topology planned_topology(int num_ranks, int ranks_per_node) {
+  TM_ASSERT(num_ranks >= 1 && ranks_per_node >= 1);
+  const RankFacts here = facts_of_this_process();
+  std::vector<RankFacts> facts(static_cast<size_t>(num_ranks), here);
   for (int rank = 0; rank < num_ranks; ++rank)
-    topology.ranks.push_back({.host = fmt::format("node{}", rank / ranks_per_node),
-                              .node = rank / ranks_per_node,
-                              .local_rank = rank % ranks_per_node,
-                              .num_threads = threads_per_rank});
-  return topology;
+    facts[static_cast<size_t>(rank)].node_root = rank / ranks_per_node * ranks_per_node;
+  return lay_out(facts);
 }
 
 }  // namespace tokenmill::parallel

@@ -59,8 +59,6 @@ struct RankPlace {
   int num_threads = 1;
   CpuSet cpus;
   CpuPlace cpu_place = {};
-  /// The one memory domain that all its CPUs belong to; -1: several, or unknown.
-  int numa_domain() const { return cpu_place.numa_domains.size() == 1 ? cpu_place.numa_domains[0] : -1; }
 };
 
 /// All ranks of the world; the same on every rank.
@@ -69,14 +67,17 @@ struct Topology {
   int num_nodes = 0;
   /// World ranks sorted by (node, local rank): the order the grid is laid over (groups.h).
   std::vector<int> ranks_by_node() const;
+  /// Whether two ranks are on one node and their CPUs in the same memory domains: what is near one is near the other.
+  /// Ranks of a node whose domains are not known count as near each other.
+  bool are_near(int a, int b) const;
 };
 
 /// Pure: facts by world rank.
 Topology lay_out(const std::vector<RankFacts>& facts);
 /// Collective over world. Uses MPI, the affinity mask and hwloc, never SLURM_*.
 Topology gather_topology(const Comm& world);
-/// Ranks that have not been started: ranks_per_node on each node in turn ("node0", "node1", ...), the rest on the last.
-/// CPUs are not known; each rank has threads_per_rank threads.
-Topology planned_topology(int num_ranks, int ranks_per_node, int threads_per_rank);
+/// Ranks that have not been started: ranks_per_node on each node in turn, the rest on the last. Every node is like this
+/// machine, and every rank may run where this process may. Hosts have no names.
+Topology planned_topology(int num_ranks, int ranks_per_node);
 
 }  // namespace tokenmill::parallel

@@ -31,15 +31,6 @@ constexpr size_t kMostErrors = 10;  // printed
 constexpr size_t kMostNodes = 64;   // of the printed map
 constexpr size_t kMostRanks = 64;   // of the memory plan
 
-/// Ranks block by block on nodes that are all like this machine.
-parallel::Topology planned_topology(int num_ranks, int ranks_per_node) {
-  std::vector<parallel::RankFacts> facts;
-  const parallel::CpuSet cpus = parallel::CpuSet::of_this_process();
-  for (int rank = 0; rank < num_ranks; ++rank)
-    facts.push_back({.host = "", .node_root = rank / ranks_per_node * ranks_per_node, .cpus = cpus});
-  return parallel::lay_out(facts);
-}
-
 /// As a run would find it; nothing is made or removed.
 void check_output(const RunOptions& options) {
   const jobs::OutputDir output(options.output);
@@ -103,8 +94,7 @@ class PlannedRanks {
                          size_t rank) {
     int count = 0;
     for (size_t other = 0; other < places.size(); ++other) {
-      count += topology.ranks[other].node == topology.ranks[rank].node &&
-               topology.ranks[other].numa_domain() == topology.ranks[rank].numa_domain() &&
+      count += topology.are_near(static_cast<int>(other), static_cast<int>(rank)) &&
                places[other].pp_rank == places[rank].pp_rank && places[other].tp_rank == places[rank].tp_rank;
     }
     return count;
@@ -176,7 +166,7 @@ int validate_job(RunOptions options, std::ostream& out) {
   options.date = job_date(options);
   const parallel::Grid grid = parallel::resolve_grid(asked_grid(options), num_ranks);
   const int per_node = static_cast<int>(options.validate.ranks_per_node.value_or(num_ranks));
-  const parallel::Topology topology = planned_topology(num_ranks, per_node);
+  const parallel::Topology topology = parallel::planned_topology(num_ranks, per_node);
   check_output(options);
 
   const int threads = options.threads ? static_cast<int>(*options.threads) : topology.ranks[0].num_threads;

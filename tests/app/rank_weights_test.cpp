@@ -148,6 +148,32 @@ TEST_CASE_FIXTURE(Fixture, "replicas take over what the first of them has packed
   }
 }
 
+TEST_CASE_FIXTURE(Fixture, "one copy is shared within a node by ranks of the same memory domains") {
+  const parallel::Topology real = parallel::gather_topology(world);
+  // The ranks of each replica have the domains of that replica.
+  const auto num_sharers = [&](const std::vector<std::vector<int>>& domains, bool on_two_nodes = false) {
+    parallel::Topology topology = real;
+    for (int rank = 0; rank < world.size(); ++rank) {
+      const int replica = rank / groups.grid.tp;
+      parallel::RankPlace& place = topology.ranks[static_cast<size_t>(rank)];
+      place.cpu_place.numa_domains = domains[static_cast<size_t>(replica)];
+      if (!on_two_nodes) continue;
+      place.node = replica;
+      place.local_rank = rank % groups.grid.tp;
+    }
+    topology.num_nodes = on_two_nodes ? 2 : 1;
+    return weight_sharers(parallel::make_groups(world, topology, groups.grid), *ops).size();
+  };
+  CHECK_EQ(num_sharers({{0}, {0}}), 2);
+  CHECK_EQ(num_sharers({{0, 1}, {0, 1}}), 2);  // not bound, or to one socket
+  CHECK_EQ(num_sharers({{}, {}}), 2);          // not known
+  CHECK_EQ(num_sharers({{0}, {1}}), 1);
+  CHECK_EQ(num_sharers({{0, 1}, {2, 3}}), 1);  // each to a socket of two domains
+  CHECK_EQ(num_sharers({{0, 1}, {0}}), 1);
+  CHECK_EQ(num_sharers({{0}, {0}}, true), 1);
+  CHECK_EQ(num_sharers({{}, {}}, true), 1);
+}
+
 TEST_CASE_FIXTURE(Fixture, "where memory cannot be shared each rank has weights of its own") {
   const test::CapturedLog log;
   rlimit limit{};

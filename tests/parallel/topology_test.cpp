@@ -102,20 +102,39 @@ TEST_CASE("a rank's CPUs lie in the memory domains of its node") {
   CHECK(place_of(cpus(3, 1), kTwoSockets).numa_domains == std::vector<int>{2});
   CHECK(place_of(cpus(1, 2), kTwoSockets).numa_domains == std::vector<int>{0, 2});
   CHECK_THROWS_AS(place_of(cpus(0, 1), "no description"), Error);
-  const Topology topology = lay_out({{"a", 0, cpus(0, 2), {{0}, "x"}}, {"a", 0, cpus(0, 4), {{0, 2}, "x"}}, {"a", 0, cpus(2, 2)}});
-  CHECK(topology.ranks[0].numa_domain() == 0);
-  CHECK(topology.ranks[1].numa_domain() == -1);
-  CHECK(topology.ranks[2].numa_domain() == -1);
   (void)place_of(CpuSet::of_this_process());  // this machine can be described
 }
 
-TEST_CASE("ranks that are planned fill nodes in turn") {
-  const Topology topology = planned_topology(10, 4, 3);
+TEST_CASE("ranks are near each other on one node with the same memory domains") {
+  const CpuSet any = cpus(0, 2);
+  const Topology topology = lay_out({{"a", 0, any, {{0}}},
+                                     {"a", 0, any, {{0}}},
+                                     {"a", 0, any, {{1}}},
+                                     {"a", 0, any, {{0, 1}}},  // a socket of two domains
+                                     {"a", 0, any, {{0, 1}}},
+                                     {"a", 0, any, {{2, 3}}},  // the other socket
+                                     {"a", 0, any, {}},        // not known
+                                     {"a", 0, any, {}},
+                                     {"b", 8, any, {{0}}},
+                                     {"b", 8, any, {}}});
+  const std::vector<int> group{0, 0, 2, 3, 3, 5, 6, 6, 8, 9};
+  for (int a = 0; a < 10; ++a)
+    for (int b = 0; b < 10; ++b)
+      CHECK(topology.are_near(a, b) == (group[static_cast<size_t>(a)] == group[static_cast<size_t>(b)]));
+}
+
+TEST_CASE("ranks that are planned fill nodes like this machine in turn") {
+  const Topology topology = planned_topology(10, 4);
+  const CpuSet here = CpuSet::of_this_process();
   CHECK(topology.num_nodes == 3);
-  CHECK(topology.ranks[7].host == "node1");
   CHECK(topology.ranks[7].local_rank == 3);
   CHECK(topology.ranks[9].node == 2);
-  CHECK(threads(topology) == std::vector<int>(10, 3));
+  for (const RankPlace& place : topology.ranks) {
+    CHECK(place.host.empty());
+    CHECK(place.cpus == here);
+    CHECK(place.cpu_place == place_of(here));
+  }
+  CHECK(threads(topology)[9] >= threads(topology)[0]);  // two ranks share the last node
 }
 
 }  // namespace
