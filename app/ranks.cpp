@@ -24,6 +24,19 @@ void agree_on_grid(const parallel::Grid& mine, const parallel::Comm& world) {
   });
 }
 
+/// Of more than the rank has CPUs, or time on them.
+void warn_of_threads(int64_t num_threads, const parallel::RankPlace& place) {
+  const int cores = place.cpus.count();
+  const char* const remedy = "leave the option out to use this rank's share of the cores";
+  if (num_threads > cores)
+    log::warning("--threads {} on {} core{}: threads that share a core wait for each other; {}", num_threads, cores,
+                 cores == 1 ? "" : "s", remedy);
+  else if (place.cpu_limit && static_cast<double>(num_threads) > *place.cpu_limit)
+    log::warning("--threads {}, but the control group gives this rank the time of {:.1f} cores: all would stop together "
+                 "when it is used up; {}",
+                 num_threads, *place.cpu_limit, remedy);
+}
+
 }  // namespace
 
 Ranks join_ranks(const RunOptions& options, const parallel::Comm& world) {
@@ -40,11 +53,7 @@ Ranks join_ranks(const RunOptions& options, const parallel::Comm& world) {
   const parallel::Grid grid = parallel::resolve_grid(asked_grid(options), world.size());
   agree_on_grid(grid, world);
   ranks.groups = parallel::make_groups(world, ranks.topology, grid);
-  if (world.rank() == 0 && options.threads && *options.threads > place.cpus.count())
-    log::warning(
-        "--threads {} on {} core{}: threads that share a core wait for each other; leave the option out to use this "
-        "rank's share of the cores",
-        *options.threads, place.cpus.count(), place.cpus.count() == 1 ? "" : "s");
+  if (world.rank() == 0 && options.threads) warn_of_threads(*options.threads, place);
   log::debug("rank {}: node {} ({}), local rank {}, cores {}, {} threads", world.rank(), place.node, place.host,
              place.local_rank, place.cpus.describe(), place.num_threads);
   return ranks;

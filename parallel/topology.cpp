@@ -140,31 +140,56 @@ bool Topology::are_near(int a, int b) const {
   return one.node == other.node && one.cpu_place.numa_domains == other.cpu_place.numa_domains;
 }
 
+namespace {
+
+/// What the ranks of a node use together.
+struct NodeUse {
+  int num_ranks = 0;
+  std::map<int, int> users_of_cpu;
+  std::map<std::string, int> users_of_group;  // of CpuLimit::group
+};
+
+std::optional<double> limit_share(const RankFacts& facts, const NodeUse& node) {
+  std::optional<double> least;
+  for (const CpuLimit& limit : facts.cpu_limits) {
+    const double share = limit.cpus / node.users_of_group.at(limit.group);
+    if (!least || share < *least) least = share;
+  }
+  return least;
+}
+
+int thread_share(const RankPlace& place, const NodeUse& node) {
+  double share = 0;
+  for (const int cpu : place.cpus.cpus()) share += 1.0 / node.users_of_cpu.at(cpu);
+  if (place.cpu_limit) share = std::min(share, *place.cpu_limit);
+  return std::max(1, static_cast<int>(share + 1e-6));  // thirds of a CPU add up to a whole one
+}
+
+}  // namespace
+
 Topology lay_out(const std::vector<RankFacts>& facts) {
   Topology topology;
   std::map<int, int> node_of_root;
-  std::vector<int> ranks_on_node;
-  std::vector<std::map<int, int>> users_of_cpu;  // per node: CPU -> ranks that may use it
+  std::vector<NodeUse> nodes;
   for (const RankFacts& fact : facts) {
     const auto [entry, is_new] = node_of_root.emplace(fact.node_root, static_cast<int>(node_of_root.size()));
-    const int node = entry->second;
-    if (is_new) {
-      ranks_on_node.push_back(0);
-      users_of_cpu.emplace_back();
-    }
-    for (const int cpu : fact.cpus.cpus()) ++users_of_cpu[node][cpu];
+    if (is_new) nodes.emplace_back();
+    NodeUse& node = nodes[static_cast<size_t>(entry->second)];
+    for (const int cpu : fact.cpus.cpus()) ++node.users_of_cpu[cpu];
+    for (const CpuLimit& limit : fact.cpu_limits) ++node.users_of_group[limit.group];
     topology.ranks.push_back({.host = fact.host,
-                              .node = node,
-                              .local_rank = ranks_on_node[node]++,
+                              .node = entry->second,
+                              .local_rank = node.num_ranks++,
                               .num_threads = 1,
                               .cpus = fact.cpus,
                               .cpu_place = fact.cpu_place});
   }
-  topology.num_nodes = static_cast<int>(node_of_root.size());
-  for (RankPlace& place : topology.ranks) {
-    double share = 0;
-    for (const int cpu : place.cpus.cpus()) share += 1.0 / users_of_cpu[place.node][cpu];
-    place.num_threads = std::max(1, static_cast<int>(share + 1e-6));  // thirds of a CPU add up to a whole one
+  topology.num_nodes = static_cast<int>(nodes.size());
+  for (size_t rank = 0; rank < facts.size(); ++rank) {
+    RankPlace& place = topology.ranks[rank];
+    const NodeUse& node = nodes[static_cast<size_t>(place.node)];
+    place.cpu_limit = limit_share(facts[rank], node);
+    place.num_threads = thread_share(place, node);
   }
   return topology;
 }
@@ -176,31 +201,36 @@ RankFacts facts_of_this_process() {
   RankFacts facts;
   facts.cpus = CpuSet::of_this_process();
   facts.cpu_place = place_of(facts.cpus);
+  facts.cpu_limits = cpu_limits();
   return facts;
 }
 
-/// One line each: node root, host, CPU model, NUMA domains, CPUs.
+/// One line each: node root, host, CPU model, NUMA domains, CPUs, control groups with limits.
 std::string encode(const RankFacts& facts) {
   std::string text = fmt::format("{}\n{}\n{}\n", facts.node_root, facts.host, facts.cpu_place.model);
   for (const int domain : facts.cpu_place.numa_domains) text += fmt::format("{} ", domain);
   text += '\n';
   for (const int cpu : facts.cpus.cpus()) text += fmt::format("{} ", cpu);
+  text += '\n';
+  for (const CpuLimit& limit : facts.cpu_limits) text += fmt::format("{} {} ", limit.group, limit.cpus);
   return text;
 }
 
 RankFacts decode(const std::string& text) {
   std::istringstream lines(text);
-  std::string root, domains, cpus;
+  std::string root, domains, cpus, limits;
   RankFacts facts;
   std::getline(lines, root);
   std::getline(lines, facts.host);
   std::getline(lines, facts.cpu_place.model);
   std::getline(lines, domains);
   std::getline(lines, cpus);
+  std::getline(lines, limits);
   facts.node_root = std::stoi(root);
-  std::istringstream domain_list(domains), cpu_list(cpus);
+  std::istringstream domain_list(domains), cpu_list(cpus), limit_list(limits);
   for (int domain = 0; domain_list >> domain;) facts.cpu_place.numa_domains.push_back(domain);
   for (int cpu = 0; cpu_list >> cpu;) facts.cpus.add(cpu);
+  for (CpuLimit limit; limit_list >> limit.group >> limit.cpus;) facts.cpu_limits.push_back(limit);
   return facts;
 }
 

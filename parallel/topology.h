@@ -1,9 +1,11 @@
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "parallel/cpu_limits.h"
 #include "parallel/mpi.h"
 
 namespace tokenmill::parallel {
@@ -47,6 +49,7 @@ struct RankFacts {
   int node_root = 0;  ///< lowest world rank among those it can share memory with
   CpuSet cpus;
   CpuPlace cpu_place = {};
+  std::vector<CpuLimit> cpu_limits = {};
 };
 
 /// Where a rank is.
@@ -55,10 +58,12 @@ struct RankPlace {
   int node = 0;        ///< 0-based, in order of each node's lowest world rank
   int local_rank = 0;  ///< 0-based on its node, in order of world rank
   /// Its share of the CPUs it may run on: a CPU that k ranks of the node may use counts 1/k. Rounded down, at least 1.
-  /// Unbound ranks share the node; a rank bound to one core has one thread.
+  /// Unbound ranks share the node; a rank bound to one core has one thread. Not more than cpu_limit.
   int num_threads = 1;
   CpuSet cpus;
   CpuPlace cpu_place = {};
+  /// CPUs' worth of time that its control groups allow it, each group's divided among the ranks of the node in it.
+  std::optional<double> cpu_limit = {};
 };
 
 /// All ranks of the world; the same on every rank.

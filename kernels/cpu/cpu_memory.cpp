@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +13,7 @@
 #include <string>
 
 #include "kernels/core/check.h"
+#include "kernels/core/control_group.h"
 
 namespace tokenmill::cpu {
 namespace {
@@ -28,32 +30,14 @@ std::optional<int64_t> read_limit(const std::filesystem::path& file) {
   return value;
 }
 
-/// The smallest limit from the process's group up to the root; file names of both control group versions.
-int64_t cgroup_limit(int64_t limit) {
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    const bool v2 = controllers.empty(), v1 = controllers.find("memory") != std::string::npos;
-    if (!v1 && !v2) continue;
-    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const std::string name = v2 ? "memory.max" : "memory.limit_in_bytes";
-    std::string group = line.substr(second + 1);
-    while (true) {
-      if (const auto value = read_limit(root + group + "/" + name); value && *value < limit) limit = *value;
-      if (group.empty() || group == "/") break;
-      group.resize(group.rfind('/'));
-    }
-  }
-  return limit;
-}
-
 }  // namespace
 
 int64_t usable_memory_bytes() {
-  const int64_t physical = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  return cgroup_limit(physical);
+  int64_t usable = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  for (const std::filesystem::path directory : control_group_directories("memory"))
+    for (const char* name : {"memory.max", "memory.limit_in_bytes"})  // of versions 2 and 1
+      if (const auto limit = read_limit(directory / name)) usable = std::min(usable, *limit);
+  return usable;
 }
 
 Buffer CpuMemory::allocate(int64_t num_bytes) {

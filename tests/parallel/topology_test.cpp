@@ -56,6 +56,21 @@ TEST_CASE("masks that overlap in part divide only what they share") {
   CHECK(threads(lay_out({{"a", 0, cpus(0, 4)}, {"a", 0, cpus(0, 2)}})) == std::vector<int>{3, 1});
 }
 
+TEST_CASE("a limit on CPU time is divided among the ranks in its control group") {
+  const auto limited = [](int node, std::vector<CpuLimit> limits, CpuSet set = cpus(0, 16)) {
+    return RankFacts{"", node, std::move(set), {}, std::move(limits)};
+  };
+  const CpuLimit job{"job", 10.5}, task{"task", 2}, wide{"wide", 64};
+  const Topology topology = lay_out({limited(0, {job}), limited(0, {task, job}), limited(0, {wide, job}),
+                                     limited(3, {job, wide}), limited(4, {}), limited(5, {job}, cpus(0, 4))});
+  CHECK(threads(topology) == std::vector<int>{3, 2, 3, 10, 16, 4});
+  CHECK(topology.ranks[0].cpu_limit == 3.5);
+  CHECK(topology.ranks[1].cpu_limit == 2.0);
+  CHECK(topology.ranks[3].cpu_limit == 10.5);
+  CHECK_FALSE(topology.ranks[4].cpu_limit);
+  CHECK(threads(lay_out({limited(0, {{"small", 0.2}})})) == std::vector<int>{1});
+}
+
 TEST_CASE("thirds of a CPU add up to whole CPUs") {
   CHECK(threads(lay_out({{"a", 0, cpus(0, 96)}, {"a", 0, cpus(0, 96)}, {"a", 0, cpus(0, 96)}})) ==
         std::vector<int>{32, 32, 32});
