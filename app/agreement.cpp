@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "app/file_digest.h"
@@ -37,18 +38,20 @@ JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const s
   // The number of parts whose products are added; how many ranks hold them does not matter.
   facts.emplace_back("tensor_parallel_parts", std::to_string(model_grid(options).num_parts()));
   if (!options.chat_template.empty()) facts.emplace_back("chat_template", file_digest(options.chat_template));
-  std::set<std::string> files;
-  for (const auto& [name, source] : choice.checkpoint->weights().all()) files.insert(source.file);
-  if (!choice.checkpoint->is_gguf()) {
+  const bool is_gguf = choice.checkpoint->is_gguf();
+  std::map<std::string, int64_t> files;  // path -> bytes in front of the tensors
+  for (const auto& [name, source] : choice.checkpoint->weights().all()) {
+    const auto [file, is_new] = files.emplace(source.file, source.offset);
+    file->second = std::min(file->second, source.offset);
+  }
+  if (!is_gguf) {
     for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
-      if (const std::string path = options.model + "/" + name; std::filesystem::exists(path)) files.insert(path);
+      if (const std::string path = options.model + "/" + name; std::filesystem::exists(path)) files.emplace(path, 0);
     }
   }
-  for (const std::string& path : files) {
-    facts.emplace_back(
-        "model file " + (choice.checkpoint->is_gguf() ? "(GGUF)" : std::filesystem::path(path).filename().string()),
-        file_digest(path));
-  }
+  for (const auto& [path, front_bytes] : files)
+    facts.emplace_back("model file " + (is_gguf ? "(GGUF)" : std::filesystem::path(path).filename().string()),
+                       file_digest(path, front_bytes));
   return facts;
 }
 
