@@ -72,6 +72,7 @@ RankFigures rank_figures(const RunOptions& options, const Replica& replica, cons
           .layers = replica.plan.shard.layers,
           .weight_bytes = memory.weight_bytes,
           .activation_bytes = memory.activation_bytes,
+          .window_bytes = memory.window_bytes,
           .kv_bytes = memory.kv_bytes,
           .peak_resident_bytes = jobs::peak_resident_bytes(),
           .weight_sharers = memory.weight_sharers,
@@ -92,10 +93,10 @@ std::vector<std::string> describe_memory(const std::vector<RankFigures>& all) {
     const RankFigures& r = all[rank];
     if (r.place.dp_rank != 0) continue;
     all_equal = all_equal && r.weight_bytes == all[0].weight_bytes && r.activation_bytes == all[0].activation_bytes &&
-                r.kv_bytes == all[0].kv_bytes;
-    lines.push_back(fmt::format("rank {}: {}: weights {}, activations {}, KV {}", rank, describe_layers(r.layers),
+                r.window_bytes == all[0].window_bytes && r.kv_bytes == all[0].kv_bytes;
+    lines.push_back(fmt::format("rank {}: {}: weights {}, activations {}{}, KV {}", rank, describe_layers(r.layers),
                                 format_bytes(r.weight_bytes), format_bytes(r.activation_bytes),
-                                format_bytes(r.kv_bytes)));
+                                describe_windows(r.window_bytes), format_bytes(r.kv_bytes)));
   }
   return all_equal ? std::vector<std::string>{} : lines;
 }
@@ -118,6 +119,7 @@ ReportSection layout_section(const RunOptions& options, const Ranks& ranks, cons
                     {"weight_sharers", figures.weight_sharers},
                     {"weight_bytes_read", figures.weight_bytes_read},
                     {"activation_bytes", figures.activation_bytes},
+                    {"window_bytes", figures.window_bytes},
                     {"kv_bytes", figures.kv_bytes},
                     {"peak_resident_bytes", figures.peak_resident_bytes},
                     {"compute_s", rounded(figures.compute_s)},

@@ -18,7 +18,8 @@ struct RankFigures {
   parallel::GridPlace place;
   int64_t node = 0, local_rank = 0, num_threads = 0;
   Range layers;
-  int64_t weight_bytes = 0, activation_bytes = 0, kv_bytes = 0, peak_resident_bytes = 0;
+  int64_t weight_bytes = 0, activation_bytes = 0, window_bytes = 0, kv_bytes = 0,
+          peak_resident_bytes = 0;
   int64_t weight_sharers = 1;     ///< ranks that have one copy of these weights in common
   int64_t weight_bytes_read = 0;  ///< from the checkpoint
   int64_t cache_bytes_read = 0, cache_bytes_written = 0;  ///< --weight-cache

@@ -4,6 +4,7 @@
 
 #include "engine/model_runner.h"
 #include "kernels/core/log.h"
+#include "parallel/connect.h"
 
 namespace tokenmill::app {
 namespace {
@@ -72,6 +73,15 @@ int64_t choose_max_adjusted(const RunOptions& options, const GenerationDefaults&
   return all ? options.max_num_seqs : std::clamp<int64_t>(kTableBytes / (8 * vocab_size), 1, options.max_num_seqs);
 }
 
+RankShare share_of(const parallel::Topology& topology, const std::vector<parallel::GridPlace>& places, int rank) {
+  const parallel::RankPlace& place = topology.ranks.at(static_cast<size_t>(rank));
+  const auto on_node = std::count_if(topology.ranks.begin(), topology.ranks.end(),
+                                     [&](const parallel::RankPlace& other) { return other.node == place.node; });
+  return {.num_threads = place.num_threads,
+          .ranks_on_node = static_cast<int>(on_node),
+          .window_bytes = parallel::planned_window_bytes(topology, places, rank)};
+}
+
 RankPlan plan_rank(const RunOptions& options, const RankShare& share, const ModelChoice& choice, Ops& ops,
                    const ModelShard& shard) {
   RankPlan plan;
@@ -82,6 +92,7 @@ RankPlan plan_rank(const RunOptions& options, const RankShare& share, const Mode
   MemoryRequest request = memory_request(options, share, choice, ops, *plan.model, plan.limits);
   request.weight_bytes = plan.builder->num_bytes();
   request.weight_sharers = share.weight_sharers;
+  request.window_bytes = share.window_bytes;
   plan.memory = plan_memory(request);
   plan.kv_block_bytes = request.kv_block_bytes;
   plan.limits.num_blocks = plan.memory.num_blocks;

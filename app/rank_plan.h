@@ -10,6 +10,7 @@
 #include "engine/models/weights.h"
 #include "engine/runner.h"
 #include "kernels/ops.h"
+#include "parallel/groups.h"
 
 namespace tokenmill::app {
 
@@ -18,7 +19,11 @@ struct RankShare {
   int num_threads = 1;    ///< its share of the affinity mask
   int ranks_on_node = 1;  ///< ranks that share this node's memory
   int weight_sharers = 1;  ///< ranks that have one copy of the weights between them
+  int64_t window_bytes = 0;  ///< parallel::planned_window_bytes()
 };
+
+/// All but weight_sharers. places: lay_grid().
+RankShare share_of(const parallel::Topology& topology, const std::vector<parallel::GridPlace>& places, int rank);
 
 /// What one rank will hold and how its memory is divided, before anything large is read or allocated.
 struct RankPlan {

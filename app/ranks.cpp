@@ -46,12 +46,9 @@ Ranks join_ranks(const RunOptions& options, const parallel::Comm& world) {
   ranks.world_rank = world.rank();
   ranks.topology = parallel::gather_topology(world);
   const parallel::RankPlace& place = ranks.topology.ranks[static_cast<size_t>(world.rank())];
-  ranks.share.num_threads = place.num_threads;
-  ranks.share.ranks_on_node =
-      static_cast<int>(std::count_if(ranks.topology.ranks.begin(), ranks.topology.ranks.end(),
-                                     [&](const auto& other) { return other.node == place.node; }));
   const parallel::Grid grid = parallel::resolve_grid(asked_grid(options), world.size());
   agree_on_grid(grid, world);
+  ranks.share = share_of(ranks.topology, parallel::lay_grid(ranks.topology, grid), world.rank());
   ranks.groups = parallel::make_groups(world, ranks.topology, grid);
   if (world.rank() == 0 && options.threads) warn_of_threads(*options.threads, place);
   log::debug("rank {}: node {} ({}), local rank {}, cores {}, {} threads", world.rank(), place.node, place.host,

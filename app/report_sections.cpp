@@ -68,6 +68,7 @@ std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOpti
     if (rank.place.dp_rank != 0) continue;
     memory.weight_bytes += rank.weight_bytes;
     memory.activation_bytes += rank.activation_bytes;
+    memory.window_bytes += rank.window_bytes;
     memory.kv_bytes += rank.kv_bytes;
   }
   ReportSection startup;
@@ -81,6 +82,7 @@ std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOpti
         {"num_parameters", replica.plan.builder->num_parameters()},
         {"weight_bytes", memory.weight_bytes},
         {"activation_bytes", memory.activation_bytes},
+        {"window_bytes", memory.window_bytes},
         {"kv_bytes", memory.kv_bytes},
         {"kv_tokens", replica.plan.memory.kv_tokens}}},
       {"machine",

@@ -50,4 +50,25 @@ Connection connect(const Comm& group, Stream& stream, HostProgress& progress, Ro
           .costs = costs};
 }
 
+int64_t planned_window_bytes(const Topology& topology, const std::vector<GridPlace>& places, int rank) {
+  const GridPlace& here = places.at(static_cast<size_t>(rank));
+  struct Group {
+    int size = 0;
+    bool is_on_one_node = true;
+    int64_t bytes() const { return size > 1 && is_on_one_node ? shm_window_bytes(size) : 0; }
+  } tp, pp;
+  for (size_t other = 0; other < places.size(); ++other) {
+    const GridPlace& there = places[other];
+    if (there.dp_rank != here.dp_rank) continue;
+    const bool is_near = topology.ranks[other].node == topology.ranks[static_cast<size_t>(rank)].node;
+    const auto add_to = [&](Group& group) {
+      ++group.size;
+      group.is_on_one_node = group.is_on_one_node && is_near;
+    };
+    if (there.pp_rank == here.pp_rank) add_to(tp);
+    if (there.tp_rank == here.tp_rank) add_to(pp);
+  }
+  return tp.bytes() + pp.bytes();
+}
+
 }  // namespace tokenmill::parallel

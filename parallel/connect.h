@@ -1,7 +1,10 @@
 #pragma once
+#include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "parallel/communicator.h"
+#include "parallel/groups.h"
 #include "parallel/host_transport.h"
 #include "parallel/link_costs.h"
 #include "parallel/mpi.h"
@@ -27,5 +30,9 @@ struct Connection {
 /// all that uses progress runs on one thread. Throws AgreedError(kConfig) for kShm where it cannot be had, Error(kMpi)
 /// when the process of a peer is gone.
 Connection connect(const Comm& group, Stream& stream, HostProgress& progress, Route route = Route::kAuto);
+
+/// Pure: what connect() takes of the node's memory for a rank's groups, or would if memory can be shared: shm_window_bytes()
+/// for its tensor- and its pipeline-parallel group, where all ranks of the group are on one node. places: lay_grid().
+int64_t planned_window_bytes(const Topology& topology, const std::vector<GridPlace>& places, int rank);
 
 }  // namespace tokenmill::parallel

@@ -59,11 +59,11 @@ class PlannedRanks {
     const std::vector<parallel::GridPlace> places = parallel::lay_grid(topology, grid);
     for (size_t rank = 0; rank < places.size(); ++rank) {
       const parallel::GridPlace& place = places[rank];
-      RankShare share = share_of(topology, rank);
+      RankShare share = share_of(topology, places, static_cast<int>(rank));
       share.weight_sharers = num_sharers(topology, places, rank);
       // Ranks of equal shards and shares are planned once.
       const auto key = std::tuple(place.pp_rank, place.tp_rank, share.ranks_on_node, share.num_threads,
-                                  share.weight_sharers);
+                                  share.weight_sharers, share.window_bytes);
       auto found = plans_.find(key);
       if (found == plans_.end()) {
         try {
@@ -99,18 +99,12 @@ class PlannedRanks {
     }
     return count;
   }
-  static RankShare share_of(const parallel::Topology& topology, size_t rank) {
-    const parallel::RankPlace& place = topology.ranks[rank];
-    const auto on_node = std::count_if(topology.ranks.begin(), topology.ranks.end(),
-                                       [&](const parallel::RankPlace& other) { return other.node == place.node; });
-    return {.num_threads = place.num_threads, .ranks_on_node = static_cast<int>(on_node)};
-  }
   static void lower(std::vector<int64_t>& blocks, const std::vector<int64_t>& limits) {
     if (blocks.empty()) blocks = limits;
     for (size_t group = 0; group < blocks.size(); ++group) blocks[group] = std::min(blocks[group], limits[group]);
   }
 
-  std::map<std::tuple<int, int, int, int, int>, RankPlan> plans_;
+  std::map<std::tuple<int, int, int, int, int, int64_t>, RankPlan> plans_;
   std::vector<std::vector<int64_t>> blocks_;  // by replica
   std::vector<std::pair<int, RankPlan*>> first_replica_;
 };

@@ -45,6 +45,17 @@ TEST_CASE("ranks that have one copy of the weights in common count their share o
   CHECK(plan.describe().starts_with("weights 100.00 MiB shared by 2 ranks, activations"));
 }
 
+TEST_CASE("memory shared with other ranks for tensors is part of the plan") {
+  MemoryRequest r = request();
+  r.window_bytes = 6 * kMiB;
+  const MemoryPlan plan = plan_memory(r);
+  CHECK(plan.num_blocks == std::vector<int64_t>{394});
+  CHECK(plan.window_bytes == 6 * kMiB);
+  CHECK(plan.describe().find(", activations 12.00 MiB, shared windows 6.00 MiB, KV 394.00 MiB (") != std::string::npos);
+  r.num_blocks = 395;
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("shared windows 6.00 MiB and KV cache 395.00 MiB"), Error);
+}
+
 TEST_CASE("no more blocks than the sequences can use") {
   MemoryRequest r = request();
   r.max_num_seqs = 2;

@@ -77,6 +77,9 @@ class Validate(Case):
         planned = self.validate(ROWS[:1], *flags, "-tp", 2, model=SPREAD)
         line = next(line for line in planned.stdout.splitlines() if line.startswith("  rank 0: weights "))
         self.assertIn(line.removeprefix("  rank 0: "), run.stderr)
+        self.assertRegex(line, r"shared windows 3\.\d+ MiB, KV")
+        stages = self.validate(ROWS[:1], *flags, "-pp", 2, model=SPREAD).stdout
+        self.assertIn("(layers by their parameters; a run measures what they cost)", stages)
 
     def test_refusals_are_those_of_the_run(self):
         rows = self.write("in.jsonl", ROWS[:1])
