@@ -3,35 +3,129 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <compare>
 #include <map>
+#include <tuple>
 
 namespace tokenmill::app {
 namespace {
 
-std::string plural(const char* word, const std::vector<int>& numbers) {
-  return fmt::format("{}{} {}", word, numbers.size() == 1 ? "" : "s", describe_numbers(numbers));
+/// The numbers of a rank; kDomain and kCpu are the first of its memory domains (-1: unknown) and of its CPUs.
+enum Field { kRank, kNode, kLocal, kReplica, kStage, kPart, kDomain, kCpu, kNumFields };
+using Numbers = std::array<int, kNumFields>;
+
+/// Ranks on one line: the first one's numbers, and what is added to them again and again.
+struct Line {
+  struct Step {
+    int count = 1;
+    Numbers each{};
+    auto operator<=>(const Step&) const = default;
+  };
+  Numbers first{};
+  const parallel::RankPlace* place = nullptr;  ///< of the first rank
+  std::string rest;                            ///< what is equal for all but the numbers
+  std::vector<Step> steps;
+
+  /// Of each rank: node by node, replica by replica.
+  std::vector<int> each_value(Field field) const {
+    std::vector<int> all{first[field]};
+    for (const Step& step : steps) {
+      const size_t before = all.size();
+      for (int i = 1; i < step.count; ++i)
+        for (size_t v = 0; v < before; ++v) all.push_back(all[v] + i * step.each[field]);
+    }
+    return all;
+  }
+  /// Ascending, each once.
+  std::vector<int> values(Field field) const {
+    std::vector<int> all = each_value(field);
+    std::sort(all.begin(), all.end());
+    all.erase(std::unique(all.begin(), all.end()), all.end());
+    return all;
+  }
+  /// Whether `next` goes on as the last step does; takes it in.
+  bool append(const Line& next) {
+    Step& step = steps.back();
+    Numbers each;
+    for (size_t f = 0; f < each.size(); ++f) each[f] = next.first[f] - first[f] - (step.count - 1) * step.each[f];
+    if (step.count > 1 && each != step.each) return false;
+    step.each = each;
+    ++step.count;
+    return true;
+  }
+};
+
+/// Joins lines that are alike in the fields `equal`, and from one to the next of which all others change by the same.
+std::vector<Line> fold(const std::vector<Line>& lines, const std::vector<Field>& equal) {
+  std::vector<Line> out;
+  std::map<std::tuple<std::string, std::vector<int>, std::vector<Line::Step>>, size_t> latest;
+  for (const Line& line : lines) {
+    std::vector<int> alike;
+    for (const Field field : equal) alike.push_back(line.first[field]);
+    const auto [at, is_new] = latest.try_emplace({line.rest, alike, line.steps}, out.size());
+    if (!is_new && out[at->second].append(line)) continue;
+    at->second = out.size();
+    out.push_back(line);
+    out.back().steps.emplace_back();
+  }
+  return out;
 }
 
-/// Of one node: replica -> stage -> world ranks.
-using NodeMap = std::map<int, std::map<int, std::vector<int>>>;
+/// "0-3, 8-11, ..., 56-59": four runs at most.
+std::string describe_some(const std::vector<int>& numbers) {
+  const std::string text = parallel::describe_runs(numbers, ", ");
+  if (std::count(text.begin(), text.end(), ',') < 4) return text;
+  return text.substr(0, text.find(',', text.find(',') + 1)) + ", ..." + text.substr(text.rfind(','));
+}
 
-std::string describe_node(const NodeMap& replicas, const std::vector<Range>& stages, bool of_one_rank) {
-  std::string text;
-  if (of_one_rank) {
-    std::vector<int> numbers, ranks;
-    for (const auto& [replica, by_stage] : replicas) {
-      numbers.push_back(replica);
-      ranks.push_back(by_stage.begin()->second.front());
-    }
-    return fmt::format("{} on {}", plural("replica", numbers), plural("rank", ranks));
+std::string plural(const char* word, const std::vector<int>& numbers) {
+  return fmt::format("{}{} {}", word, numbers.size() == 1 ? "" : "s", describe_some(numbers));
+}
+
+/// Numbers of the first rank, the same for the others with what their first one is more: "CPUs 0-31 (16 each)".
+std::string describe_sets(const char* word, std::vector<int> set, const std::vector<int>& firsts) {
+  if (set.empty()) return fmt::format("{} unknown", word);
+  const size_t size = set.size();
+  std::vector<int> all;
+  for (const int first : firsts)
+    for (const int number : set) all.push_back(number + first - firsts.front());
+  std::sort(all.begin(), all.end());
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return plural(word, all) + (firsts.size() > 1 && size > 1 ? fmt::format(" ({} each)", size) : "");
+}
+
+std::string relative(std::vector<int> numbers) {
+  const int first = numbers.empty() ? 0 : numbers.front();
+  for (int& number : numbers) number -= first;
+  return parallel::describe_runs(numbers, ",");
+}
+
+std::vector<Line> all_lines(const parallel::Topology& topology, const parallel::Grid& grid, const RankDevices& devices) {
+  const std::vector<parallel::GridPlace> places = parallel::lay_grid(topology, grid);
+  std::vector<Line> lines;
+  for (const int rank : topology.ranks_by_node()) {
+    const parallel::RankPlace& at = topology.ranks[static_cast<size_t>(rank)];
+    const parallel::GridPlace& place = places[static_cast<size_t>(rank)];
+    const std::vector<int> cpus = at.cpus.cpus(), &domains = at.cpu_place.numa_domains;
+    const int64_t threads = devices.threads.value_or(at.num_threads);
+    const std::string limit = at.cpu_limit ? fmt::format(" (time of {:.1f})", *at.cpu_limit) : "";
+    lines.push_back({.first = {rank, at.node, at.local_rank, place.dp_rank, place.pp_rank, place.tp_rank,
+                               domains.empty() ? -1 : domains.front(), cpus.empty() ? -1 : cpus.front()},
+                     .place = &at,
+                     .rest = fmt::format("{}, {} thread{}, {}|{}|{}", limit, threads, threads == 1 ? "" : "s",
+                                         devices.device, relative(domains), relative(cpus)),
+                     .steps = {}});
   }
-  for (const auto& [replica, by_stage] : replicas) {
-    text += fmt::format("{}replica {}: ", text.empty() ? "" : "; ", replica);
-    for (const auto& [stage, ranks] : by_stage)
-      text += fmt::format("{}{} on {}", stage == by_stage.begin()->first ? "" : ", ",
-                          describe_layers(stages.at(static_cast<size_t>(stage))), plural("rank", ranks));
-  }
-  return text;
+  return lines;
+}
+
+/// " (n0 ... n7)"; empty for hosts without a name.
+std::string describe_hosts(const parallel::Topology& topology, const std::vector<int>& ranks) {
+  const std::string& first = topology.ranks[static_cast<size_t>(ranks.front())].host;
+  const std::string& last = topology.ranks[static_cast<size_t>(ranks.back())].host;
+  if (first.empty()) return "";
+  return first == last ? fmt::format(" ({})", first) : fmt::format(" ({} ... {})", first, last);
 }
 
 }  // namespace
@@ -56,23 +150,27 @@ std::string describe_layers(const Range& layers) {
 }
 
 std::vector<std::string> describe_map(const parallel::Topology& topology, const parallel::Grid& grid,
-                                      const std::vector<Range>& stages, size_t max_lines) {
-  const std::vector<parallel::GridPlace> places = parallel::lay_grid(topology, grid);
-  std::vector<NodeMap> nodes(static_cast<size_t>(topology.num_nodes));
-  std::vector<std::string> hosts(nodes.size());
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    const auto node = static_cast<size_t>(topology.ranks[rank].node);
-    nodes[node][places[rank].dp_rank][places[rank].pp_rank].push_back(static_cast<int>(rank));
-    hosts[node] = topology.ranks[rank].host;
+                                      const std::vector<Range>& stages, const RankDevices& devices, size_t max_lines) {
+  std::vector<Line> lines = all_lines(topology, grid, devices);
+  lines = fold(lines, {kNode, kReplica, kStage});               // the ranks of a stage
+  lines = fold(lines, {kNode, kStage, kPart});                  // replicas on a node
+  lines = fold(lines, {kLocal, kStage, kPart, kDomain, kCpu});  // nodes
+  std::vector<std::string> out;
+  for (const Line& line : lines) {
+    if (out.size() == max_lines) {
+      out.push_back(fmt::format("and {} more line{}", lines.size() - max_lines, lines.size() - max_lines == 1 ? "" : "s"));
+      break;
+    }
+    const std::vector<int> ranks = line.each_value(kRank);
+    out.push_back(fmt::format(
+        "{}: {}{}, {}, {}, {}{}; dp {}, pp {}, tp {}: {}", plural("rank", ranks), plural("node", line.values(kNode)),
+        describe_hosts(topology, ranks), plural("local rank", line.values(kLocal)),
+        describe_sets("NUMA domain", line.place->cpu_place.numa_domains, line.values(kDomain)),
+        describe_sets("CPU", line.place->cpus.cpus(), line.values(kCpu)), line.rest.substr(0, line.rest.find('|')),
+        describe_some(line.values(kReplica)), line.first[kStage], describe_some(line.values(kPart)),
+        describe_layers(stages.at(static_cast<size_t>(line.first[kStage])))));
   }
-  std::vector<std::string> lines;
-  for (size_t node = 0; node < nodes.size() && node < max_lines; ++node)
-    lines.push_back(fmt::format("node {}{}: {}", node, hosts[node].empty() ? "" : fmt::format(" ({})", hosts[node]),
-                                describe_node(nodes[node], stages, grid.pp * grid.tp == 1)));
-  if (nodes.size() > max_lines)
-    lines.push_back(
-        fmt::format("and {} more node{}", nodes.size() - max_lines, nodes.size() - max_lines == 1 ? "" : "s"));
-  return lines;
+  return out;
 }
 
 }  // namespace tokenmill::app

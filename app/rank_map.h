@@ -1,4 +1,6 @@
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,11 +13,21 @@ namespace tokenmill::app {
 /// "8 ranks on 2 nodes, 2 replicas of 2 stages of 2 ranks".
 std::string describe_grid(const parallel::Topology& topology, const parallel::Grid& grid);
 
-/// Who does what, a line a node, at most max_lines and then how many nodes are left out:
-///     node 0 (gpu-01): replica 0: layers 0-14 on ranks 0-1, layers 15-29 on ranks 2-3; replica 1: ...
-/// A host without a name is left out. Replicas of one rank are counted together: "replicas 0-3 on ranks 0-3".
+/// What ranks compute with.
+struct RankDevices {
+  std::string device;              ///< "cpu"
+  std::optional<int64_t> threads;  ///< --threads
+};
+
+/// Where each rank is and what it does:
+///     rank 0: node 0 (n1), local rank 0, NUMA domain 0, CPUs 0-15, 16 threads, cpu; dp 0, pp 0, tp 0: layers 0-14
+/// Ranks of one stage whose numbers go on alike from rank to rank, replica to replica and node to node are one line, with
+/// its ranks node by node:
+///     ranks 0-1, 4-5, ..., 60-61: nodes 0-7 (n1 ... n8), local ranks 0-1, 4-5, NUMA domains 0-1, 4-5, CPUs 0-31, 64-95
+///     (16 each), 16 threads, cpu; dp 0-15, pp 0, tp 0-1: layers 0-14
+/// At most max_lines, then how many are left out. A host without a name is left out.
 std::vector<std::string> describe_map(const parallel::Topology& topology, const parallel::Grid& grid,
-                                      const std::vector<Range>& stages, size_t max_lines);
+                                      const std::vector<Range>& stages, const RankDevices& devices, size_t max_lines);
 
 /// "0-3, 8": ascending numbers.
 std::string describe_numbers(std::vector<int> numbers);

@@ -29,14 +29,15 @@ namespace {
 /// all: by world rank.
 void print_banner(const RunOptions& options, const Ranks& ranks, const Replica& replica, const TextSide& text,
                   const std::vector<RankFigures>& all, const std::string& mpi) {
-  constexpr size_t kMostNodes = 16;  // of the printed map
+  constexpr size_t kMostLines = 32;  // of the printed map
   const ModelChoice& choice = replica.choice;
   log::info("tokenmill {} | {} | {}", kVersion, mpi, describe_grid(ranks.topology, ranks.groups.grid));
   log::info("model {} | {}, {:.1f} M parameters, {}, up to {} tokens a row", options.model,
             choice.checkpoint->config().architecture, static_cast<double>(replica.plan.builder->num_parameters()) / 1e6,
             to_string(choice.dtype), format_count(choice.max_model_len));
   if (ranks.topology.ranks.size() > 1)
-    for (const std::string& line : describe_map(ranks.topology, ranks.groups.grid, replica.stages, kMostNodes))
+    for (const std::string& line : describe_map(ranks.topology, ranks.groups.grid, replica.stages,
+                                               {to_string(replica.ops->device()), options.threads}, kMostLines))
       log::info("{}", line);
   log::info("device {} per rank | {}", replica.ops->describe(), replica.plan.memory.describe());
   for (const std::string& line : describe_memory(all)) log::info("{}", line);

@@ -28,7 +28,7 @@ namespace tokenmill::app {
 namespace {
 
 constexpr size_t kMostErrors = 10;  // printed
-constexpr size_t kMostNodes = 64;   // of the printed map
+constexpr size_t kMostLines = 64;   // of the printed map
 constexpr size_t kMostRanks = 64;   // of the memory plan
 
 /// As a run would find it; nothing is made or removed.
@@ -114,7 +114,7 @@ void print_layout(const RunOptions& options, const ModelChoice& choice, const Op
                   const PlannedRanks& planned, std::ostream& out) {
   fmt::print(out, "{}, each like this machine: {} cores, {}\n", describe_grid(topology, grid),
              topology.ranks[0].cpus.count(), ops.describe());
-  for (const std::string& line : describe_map(topology, grid, stages, kMostNodes)) fmt::print(out, "  {}\n", line);
+  for (const std::string& line : describe_map(topology, grid, stages, {to_string(ops.device()), options.threads}, kMostLines)) fmt::print(out, "  {}\n", line);
   if (grid.pp > 1) fmt::print(out, "  (layers by their parameters; a run measures what they cost)\n");
   fmt::print(out, "model {} | {}, {:.1f} M parameters, {}, up to {} tokens a row\n", options.model,
              choice.checkpoint->config().architecture, static_cast<double>(planned.num_parameters()) / 1e6,

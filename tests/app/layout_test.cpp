@@ -5,7 +5,6 @@
 #include <string>
 
 #include "app/rank_figures.h"
-#include "app/rank_map.h"
 
 namespace tokenmill::app {
 namespace {
@@ -73,17 +72,6 @@ TEST_CASE("tensor-parallel groups across nodes are counted, with the bytes of a 
   // 4 ranks on 4 nodes, in 8 parts: each rank hears 2 parts of each of 3 others.
   CHECK(describe_crossing(asked(4, 1, 8), config(), topology({0, 1, 2, 3}), {1, 1, 4})
             .find("1 of 1 tensor-parallel groups cross nodes: each token brings a rank up to 6.00 KiB") == 0);
-}
-
-TEST_CASE("the map says who does what on each node") {
-  using Lines = std::vector<std::string>;
-  CHECK(describe_numbers({3, 1, 2, 7, 9, 8}) == "1-3, 7-9");
-  CHECK(describe_map(topology({0, 1, 0, 1}), {4, 1, 1}, {{0, 6}}, 10) ==
-        Lines{"node 0 (n0): replicas 0-1 on ranks 0, 2", "node 1 (n1): replicas 2-3 on ranks 1, 3"});
-  CHECK(describe_map(topology({0, 0, 0, 0, 1, 1, 1, 1}), {2, 2, 2}, {{0, 5}, {5, 6}}, 1) ==
-        Lines{"node 0 (n0): replica 0: layers 0-4 on ranks 0-1, layer 5 on ranks 2-3", "and 1 more node"});
-  CHECK(describe_map(topology({0, 0, 1, 1, 1}), {1, 5, 1}, {{0, 2}, {2, 3}, {3, 4}, {4, 5}, {5, 6}}, 10)[0] ==
-        "node 0 (n0): replica 0: layers 0-1 on rank 0, layer 2 on rank 1");
 }
 
 TEST_CASE("transfers of all ranks are added up by kind; what is neither computing nor a stage's own sums is bubble") {

@@ -35,48 +35,49 @@ def layout(result):
     return places
 
 
-def node_map(result):
-    """The banner's lines about nodes, as "a: replica 0: layers on ranks 0-1": which layers depends on measured costs."""
-    return [f"{host[-1]}: " + re.sub(r"layers? [-0-9]+", "layers", text)
-            for host, text in re.findall(r"info node \d \((tm\d+[ab])\): (.*)", result.stderr)]
+def rank_map(result):
+    """The banner's lines about ranks, as "ranks 0-1: a, local ranks 0-1; dp 0, pp 0, tp 0-1"."""
+    lines = re.findall(r"info (ranks? [^:]*): nodes? \S+ \(tm\d+([ab])(?: \.\.\. tm\d+([ab]))?\), (local .*), NUMA .*; (dp .*): layers?",
+                       result.stderr)
+    return [f"{ranks}: {first}{last and '-' + last}, {local}; {place}" for ranks, first, last, local, place in lines]
 
 
 class Placement(Case):
     def check(self, slots, options, flags, expected_map, expected_layout):
         result = self.job(ROWS, "--threads", "1", *flags, model=model("tiny-spread8"),
                           launcher=HOSTS.mpirun(slots, *options))
-        self.assertEqual(node_map(result), expected_map, result.stderr)
+        self.assertEqual(rank_map(result), expected_map, result.stderr)
         self.assertEqual(layout(result), expected_layout)
         self.assertIn(f"{sum(slots)} ranks on 2 nodes", result.stderr)
         return result
 
     def test_block(self):
         result = self.check((2, 2), [], ["-tp", 2],
-                            ["a: replica 0: layers on ranks 0-1", "b: replica 1: layers on ranks 2-3"],
+                            ["ranks 0-3: a-b, local ranks 0-1; dp 0-1, pp 0, tp 0-1"],
                             [("a", 0, 0, 0, 0), ("a", 1, 0, 0, 1), ("b", 0, 1, 0, 0), ("b", 1, 1, 0, 1)])
         self.assertNotIn("cross nodes", result.stderr)
 
     def test_cyclic(self):
         result = self.check((2, 2), ["--map-by", "node"], ["-tp", 2],
-                            ["a: replica 0: layers on ranks 0, 2", "b: replica 1: layers on ranks 1, 3"],
+                            ["ranks 0, 2, 1, 3: a-b, local ranks 0-1; dp 0-1, pp 0, tp 0-1"],
                             [("a", 0, 0, 0, 0), ("b", 0, 1, 0, 0), ("a", 1, 0, 0, 1), ("b", 1, 1, 0, 1)])
         self.assertNotIn("cross nodes", result.stderr)
 
     def test_cyclic_stages(self):
         result = self.check((2, 2), ["--map-by", "node"], ["-tp", 2, "-pp", 2],
-                            ["a: replica 0: layers on ranks 0, 2", "b: replica 0: layers on ranks 1, 3"],
+                            ["ranks 0, 2: a, local ranks 0-1; dp 0, pp 0, tp 0-1", "ranks 1, 3: b, local ranks 0-1; dp 0, pp 1, tp 0-1"],
                             [("a", 0, 0, 0, 0), ("b", 0, 0, 1, 0), ("a", 1, 0, 0, 1), ("b", 1, 0, 1, 1)])
         self.assertNotIn("cross nodes", result.stderr)
 
     def test_uneven(self):
         self.check((3, 1), [], [],
-                   ["a: replicas 0-2 on ranks 0-2", "b: replica 3 on rank 3"],
+                   ["ranks 0-2: a, local ranks 0-2; dp 0-2, pp 0, tp 0", "rank 3: b, local rank 0; dp 3, pp 0, tp 0"],
                    [("a", 0, 0, 0, 0), ("a", 1, 1, 0, 0), ("a", 2, 2, 0, 0), ("b", 0, 3, 0, 0)])
 
     def test_uneven_where_one_group_has_to_cross(self):
         result = self.check((3, 1), [], ["-tp", 2],
-                            ["a: replica 0: layers on ranks 0-1; replica 1: layers on rank 2",
-                             "b: replica 1: layers on rank 3"],
+                            ["ranks 0-1: a, local ranks 0-1; dp 0, pp 0, tp 0-1", "rank 2: a, local rank 2; dp 1, pp 0, tp 0",
+                             "rank 3: b, local rank 0; dp 1, pp 0, tp 1"],
                             [("a", 0, 0, 0, 0), ("a", 1, 0, 0, 1), ("a", 2, 1, 0, 0), ("b", 0, 1, 0, 1)])
         self.assertEqual(result.stderr.count("cross nodes"), 1, result.stderr)
         self.assertIn("warning 1 of 2 tensor-parallel groups cross nodes", result.stderr)

@@ -62,8 +62,9 @@ class Validate(Case):
         text = self.validate(ROWS[:1], "-tp", 2, "-pp", 2, "--ranks", 8, "--ranks-per-node", 4, "--dtype", "float",
                              "--threads", 1, model=SPREAD).stdout
         self.assertIn("8 ranks on 2 nodes, 2 replicas of 2 stages of 2 ranks", text)
-        self.assertRegex(text, r"node 0: replica 0: layers? 0\S* on ranks 0-1, layers? \S+ on ranks 2-3\n")
-        self.assertRegex(text, r"node 1: replica 1: layers? 0\S* on ranks 4-5, layers? \S+ on ranks 6-7\n")
+        for ranks, local, stage in (("0-1, 4-5", "0-1", 0), ("2-3, 6-7", "2-3", 1)):
+            self.assertRegex(text, rf"\n  ranks {ranks}: nodes 0-1, local ranks {local}, NUMA domains? \S.*, CPUs? \S.*, 1 thread, cpu; "
+                                   rf"dp 0-1, pp {stage}, tp 0-1: layers? \d\S*\n")
         self.assertEqual(text.count(": weights "), 4)
         self.assertNotIn("note:", text)
         crossing = self.validate(ROWS[:1], "-tp", 2, "--ranks", 4, "--ranks-per-node", 3, model=SPREAD).stdout
