@@ -58,7 +58,12 @@ struct Block {
   Context host_context;  // of the OS thread that called run_grid
   sanitizer::Stack host_stack;
   sanitizer::Stack* came_from = nullptr;  // the stack that ran before the last switch
-  char grid_start = 0, grid_end = 0;      // TSan tokens: host -> threads, threads -> host
+  // TSan tokens: the host before the grid -> threads; threads -> the threads of the next block, which get the same
+  // shared memory, and the host. Not -> later threads of their own block: a race with one that has left is a race.
+  char grid_start = 0, block_end[2] = {};
+  unsigned num_blocks_begun = 0;
+  char* end_token() { return &block_end[num_blocks_begun & 1]; }
+  char* previous_end_token() { return &block_end[~num_blocks_begun & 1]; }
 
   uint64_t random();  // xorshift
 

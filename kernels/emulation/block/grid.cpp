@@ -82,7 +82,8 @@ std::optional<std::string> run_grid(const LaunchShape& shape, const std::functio
                    .grid_size = grid};
     run_block(block, shape.block, shape.dynamic_smem);
   }
-  sanitizer::acquire(&block.grid_end);
+  sanitizer::acquire(block.end_token());
+  sanitizer::acquire(block.previous_end_token());
   current_block = nullptr;
   current_thread = nullptr;
   if (block.failed()) return prefix + block.error;

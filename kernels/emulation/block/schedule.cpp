@@ -51,7 +51,7 @@ void leave_kernel(Block& block, Fiber& fiber) {
   Warp& warp = block.warps[fiber.warp];
   check_meetings_at_exit(warp, fiber.lane);
   check_async_copies_at_exit(fiber);
-  sanitizer::release(&block.grid_end);
+  sanitizer::release(block.end_token());
   warp.live &= ~(1u << fiber.lane);
   warp.ready &= ~(1u << fiber.lane);
   --block.num_live;
@@ -75,6 +75,7 @@ void run_thread(Block& block, Fiber& fiber) {
   Fiber& fiber = this_fiber();
   sanitizer::after_switch(fiber.stack, block.came_from);
   sanitizer::acquire(&block.grid_start);
+  sanitizer::acquire(block.previous_end_token());
   run_thread(block, fiber);
   const Warp& warp = block.warps[fiber.warp];
   if (block.failed() || warp.ready == 0) {
@@ -195,6 +196,7 @@ void run_host(Block& block, Fiber& from, bool last) {
 void run_block(Block& block, const dim3& block_size, size_t dynamic_smem) {
   block.num_threads = block.num_live = block_size.x * block_size.y * block_size.z;
   block.num_warps = (block.num_threads + kWarpSize - 1) / kWarpSize;
+  ++block.num_blocks_begun;
   block.shared.start(dynamic_smem);
   start_async(block);
   start_warpgroups(block);
@@ -206,8 +208,9 @@ void run_block(Block& block, const dim3& block_size, size_t dynamic_smem) {
   block.shared.finish();
   if (!block.failed()) return;
   for (unsigned i = 0; i < block.num_threads; ++i) {
-    if (block.fibers[i].abandoned) sanitizer::abandon(block.fibers[i].stack, block.host_stack, &block.grid_end);
+    if (block.fibers[i].abandoned) sanitizer::abandon(block.fibers[i].stack, block.host_stack, block.end_token());
   }
+  sanitizer::abandon(block.async.engine, block.host_stack, block.end_token());
   for (BarrierState& barrier : block.barriers) barrier = {};
   for (unsigned w = 0; w < kMaxWarps; ++w) block.warps[w] = {};
 }
