@@ -53,8 +53,9 @@ std::string check_shape(const LaunchShape& shape) {
 
 /// This OS thread's block: its stacks are kept from launch to launch.
 Block& own_block() {
-  static thread_local Block block;
-  return block;
+  static thread_local std::unique_ptr<Block> block;  // a third of a megabyte, for threads that launch only
+  if (!block) block = std::make_unique<Block>();
+  return *block;
 }
 
 }  // namespace

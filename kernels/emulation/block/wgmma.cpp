@@ -79,20 +79,29 @@ struct SharedOperand {
 
 float value_of(MmaType type, uint16_t bits) { return type == MmaType::kBf16 ? from_bf16(bits) : from_f16(bits); }
 
-float load(const SharedOperand& operand, const WgmmaCall& call, int i, int k, bool transposed, Site site) {
+/// Hands each element (i, k) of an operand of `count` rows or columns to store(i, k, value): 16 bytes lie together at a
+/// time.
+template <typename Store>
+void load_operand(const WgmmaProduct& product, uint64_t descriptor, int count, bool transposed, Store store) {
+  const SharedOperand operand(descriptor, product.site);
   const SharedArena& shared = this_block().shared;
-  const uint32_t address = operand.address(i, k, transposed);
-  const unsigned char* place = shared.base() + address;
-  if (k % 8 == 0 || transposed) {  // the unit that lies together
-    if (!shared.contains(place, 2)) {
-      fail(site,
-           "wgmma: an operand reaches shared address " + std::to_string(address) + ", outside of the block's arrays");
+  for (int outer = 0; outer < (transposed ? kDepth : count); ++outer) {
+    for (int inner = 0; inner < (transposed ? count : kDepth); inner += 8) {
+      const uint32_t address = transposed ? operand.address(inner, outer, true) : operand.address(outer, inner, false);
+      const unsigned char* unit = shared.base() + address;
+      if (!shared.contains(unit, 16)) {
+        fail(product.site,
+             "wgmma: an operand reaches shared address " + std::to_string(address) + ", outside of the block's arrays");
+      }
+      sanitizer::note_read(unit, 16);
+      uint16_t bits[8];
+      __builtin_memcpy(bits, unit, 16);
+      for (int e = 0; e < 8; ++e) {
+        const float value = value_of(product.call.type, bits[e]);
+        transposed ? store(inner + e, outer, value) : store(outer, inner + e, value);
+      }
     }
-    sanitizer::note_read(place, transposed ? 2 : 16);
   }
-  uint16_t bits;
-  __builtin_memcpy(&bits, place, 2);
-  return value_of(call.type, bits);
 }
 
 /// Rows 16 * warp of A from the registers of a warp: the fragment of mma.m16n8k16.
@@ -114,15 +123,9 @@ void multiply(Warpgroup& group, const WgmmaProduct& product) {
   if (call.a) {
     load_registers(product, a);
   } else {
-    const SharedOperand operand(call.a_descriptor, product.site);
-    for (int m = 0; m < kRows; ++m) {
-      for (int k = 0; k < kDepth; ++k) a[m][k] = load(operand, call, m, k, call.a_transposed, product.site);
-    }
+    load_operand(product, call.a_descriptor, kRows, call.a_transposed, [&](int m, int k, float x) { a[m][k] = x; });
   }
-  const SharedOperand operand(call.b_descriptor, product.site);
-  for (int n = 0; n < call.n; ++n) {
-    for (int k = 0; k < kDepth; ++k) b[k][n] = load(operand, call, n, k, call.b_transposed, product.site);
-  }
+  load_operand(product, call.b_descriptor, call.n, call.b_transposed, [&](int n, int k, float x) { b[k][n] = x; });
   auto* values = group.chains[product.chain].values;
   for (int m = 0; m < kRows; ++m) {
     for (int n = 0; n < call.n; ++n) sum[n] = 0;
