@@ -17,7 +17,7 @@ namespace tokenmill::emulation {
 enum class Mode { kLazy, kEager };
 
 /// What the emulated machine is. Start values come from the environment: TOKENMILL_EMULATION_MODE (lazy, eager), _SEED,
-/// _DEVICES, _MEMORY (bytes of each device), _CAPABILITY (80, 90) and _MULTIPROCESSORS.
+/// _DEVICES, _MEMORY (bytes of each device), _CAPABILITY (80, 90), _MULTIPROCESSORS and _GUARD (0, 1).
 struct Settings {
   Mode mode = Mode::kLazy;
   uint64_t seed = 2;  ///< 0, 1: warps and blocks of every kernel in forward, in reverse order; others: in random order
@@ -25,6 +25,7 @@ struct Settings {
   size_t memory_bytes = size_t{1} << 30;
   int compute_capability = 90;  ///< 10 * major + minor
   int num_multiprocessors = 4;
+  bool guard_memory = true;  ///< host code that touches device memory gets a segmentation fault, as with a device
 };
 Settings settings();
 /// Takes effect for later calls and starts the order of work anew from the seed.

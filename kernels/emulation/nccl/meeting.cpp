@@ -9,6 +9,8 @@
 
 #include <cerrno>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 namespace tokenmill::emulation {
 namespace {
@@ -18,22 +20,46 @@ static_assert(std::atomic<uint32_t>::is_always_lock_free, "atomics are shared be
 /// Turns of waiting between two looks at whether the other processes still live.
 constexpr int kTurnsPerLook = 4096;
 
+std::string system_error(const char* what, const std::string& name) {
+  return fmt::format("cannot {} shared memory {}: {}", what, name, std::strerror(errno));
+}
+
+/// Names made by this process; those where nobody met are removed when it ends.
+struct CreatedNames {
+  std::mutex mutex;
+  std::set<std::string> names;
+  ~CreatedNames() {
+    for (const std::string& name : names) shm_unlink(name.c_str());
+  }
+};
+CreatedNames& created_names() {
+  static CreatedNames names;
+  return names;
+}
+
 Region* map_region(const std::string& name, std::string& text) {
-  const int file = shm_open(name.c_str(), O_CREAT | O_RDWR, 0600);
+  const int file = shm_open(name.c_str(), O_RDWR, 0600);
   if (file < 0) {
-    text = fmt::format("cannot open shared memory {}: {}", name, std::strerror(errno));
+    text = errno == ENOENT ? "the other ranks have given up" : system_error("open", name);
     return nullptr;
   }
-  void* memory = MAP_FAILED;
-  if (ftruncate(file, sizeof(Region)) == 0) {
-    memory = mmap(nullptr, sizeof(Region), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  }
-  if (memory == MAP_FAILED) text = fmt::format("cannot map shared memory {}: {}", name, std::strerror(errno));
+  void* memory = mmap(nullptr, sizeof(Region), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) text = system_error("map", name);
   close(file);
   return memory == MAP_FAILED ? nullptr : static_cast<Region*>(memory);
 }
 
 }  // namespace
+
+bool Meeting::create(const std::string& name, std::string& text) {
+  const int file = shm_open(name.c_str(), O_CREAT | O_EXCL | O_RDWR, 0600);
+  const bool made = file >= 0 && ftruncate(file, sizeof(Region)) == 0;
+  if (!made) text = system_error("make", name);
+  if (file >= 0) close(file);
+  const std::lock_guard lock(created_names().mutex);
+  if (file >= 0) created_names().names.insert(name);
+  return made;
+}
 
 std::shared_ptr<Meeting> Meeting::join(const std::string& name, int num_ranks, int rank, std::string& text) {
   Region* region = map_region(name, text);

@@ -47,6 +47,8 @@ struct Region {
 
 class Meeting {
  public:
+  /// Makes the memory, before any rank joins: a rank that comes after the others gave up must not wait in new memory.
+  static bool create(const std::string& name, std::string& text);
   /// Waits for all ranks. nullptr, and text says why, if the memory cannot be had or the ranks contradict each other.
   static std::shared_ptr<Meeting> join(const std::string& name, int num_ranks, int rank, std::string& text);
   ~Meeting();

@@ -119,9 +119,10 @@ ncclResult_t ncclGetVersion(int* version) {
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::random_device random;
   *id = {};
-  fmt::format_to_n(id->internal, sizeof id->internal - 1, "/tokenmill-nccl-{}-{:08x}{:08x}", getpid(), random(),
-                   random());
-  return ncclSuccess;
+  const std::string name = fmt::format("/tokenmill-nccl-{}-{:08x}{:08x}", getpid(), random(), random());
+  name.copy(id->internal, sizeof id->internal - 1);
+  std::string text;
+  return Meeting::create(name, text) ? ncclSuccess : fail_nccl(ncclSystemError, text);
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int num_ranks, ncclUniqueId id, int rank) {
@@ -158,7 +159,12 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* new_
   std::sort(members.begin(), members.end());
   const auto own = std::find(members.begin(), members.end(), std::pair(key, meeting.rank()));
   const std::string name = fmt::format("{}-{}.{}", meeting.name(), parent.num_splits++, color);
-  if (!meeting.barrier(region.hosts)) return fail_nccl(ncclRemoteError, "another rank gave up");
+  std::string text;
+  const bool made = color == NCCL_SPLIT_NOCOLOR || own != members.begin() || Meeting::create(name, text);
+  if (!made) meeting.abort();
+  if (!meeting.barrier(region.hosts) || !made) {
+    return fail_nccl(ncclRemoteError, made ? "another rank gave up" : text);
+  }
   if (color == NCCL_SPLIT_NOCOLOR) return ncclSuccess;
   return join(new_comm, name, static_cast<int>(members.size()), static_cast<int>(own - members.begin()));
 }

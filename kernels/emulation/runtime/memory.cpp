@@ -1,4 +1,4 @@
-// Device and pinned host memory. Both are plain host memory, filled with 0xFF (NaN in every float format, -1 in
+// Device and pinned host memory. Both are filled with 0xFF (NaN in every float format, -1 in
 // integers) when they are taken and when they are given back, so that reading what was never written shows.
 #include <algorithm>
 #include <cstdlib>
@@ -9,12 +9,12 @@
 namespace tokenmill::emulation {
 namespace {
 
-constexpr size_t kAlignment = 256;
+/// Addresses of a device, many times its memory: fragments must not matter.
+constexpr size_t kLeastArenaBytes = size_t{64} << 30;
 constexpr int kFill = 0xFF;
 
-/// What an allocation counts in memory sizes; the memory itself is not longer than asked, so that sanitizers see its
-/// end.
-size_t counted(size_t num_bytes) { return (num_bytes + kAlignment - 1) / kAlignment * kAlignment; }
+/// What an allocation counts in memory sizes.
+size_t counted(size_t num_bytes) { return (num_bytes + Arena::kAlignment - 1) / Arena::kAlignment * Arena::kAlignment; }
 
 cudaError_t take_device_memory(Call& call, void** pointer, size_t num_bytes) {
   *pointer = nullptr;
@@ -26,9 +26,13 @@ cudaError_t take_device_memory(Call& call, void** pointer, size_t num_bytes) {
     return call.fail(cudaErrorMemoryAllocation, "{} bytes asked, {} of {} are free", num_bytes,
                      total - std::min(total, used), total);
   }
-  if (posix_memalign(pointer, kAlignment, num_bytes) != 0) {
-    return call.fail(cudaErrorMemoryAllocation, "the host has no {} bytes", num_bytes);
+  auto& arena = state().arenas[device];
+  if (!arena) arena = std::make_unique<Arena>(std::max(kLeastArenaBytes, 4 * total));
+  *pointer = arena->take(num_bytes);
+  if (*pointer == nullptr) {
+    return call.fail(cudaErrorMemoryAllocation, "no {} bytes of addresses are left", num_bytes);
   }
+  const DeviceAccess access;
   std::memset(*pointer, kFill, num_bytes);
   used += counted(num_bytes);
   ++state().counters.device_allocations;
@@ -46,10 +50,15 @@ std::map<uintptr_t, Allocation>::iterator starting_at(const void* pointer, Memor
 void give_back(std::map<uintptr_t, Allocation>::iterator found) {
   auto* pointer = reinterpret_cast<void*>(found->first);
   const Allocation allocation = found->second;
-  if (allocation.kind == MemoryKind::kDevice) state().used_bytes[allocation.device] -= counted(allocation.num_bytes);
   state().allocations.erase(found);
+  const DeviceAccess access;
   std::memset(pointer, kFill, allocation.num_bytes);
-  std::free(pointer);
+  if (allocation.kind == MemoryKind::kDevice) {
+    state().used_bytes[allocation.device] -= counted(allocation.num_bytes);
+    state().arenas[allocation.device]->give_back(pointer);
+  } else {
+    std::free(pointer);
+  }
 }
 
 cudaError_t take_host_memory(const char* name, void** pointer, size_t num_bytes) {

@@ -33,9 +33,15 @@ size_t choose_node(const GraphRun& run) {
   return candidates[state().random() % candidates.size()];
 }
 
-/// Runs without the mutex. Work that follows a sticky error is skipped.
-void run_operation(Lock& lock, const char* name, const Operation& operation) {
+/// Runs without the mutex. Work that follows a sticky error is skipped. Host functions see no device memory.
+void run_operation(Lock& lock, NodeKind kind, const char* name, const Operation& operation) {
   if (state().sticky != cudaSuccess || !operation) return;
+  std::optional<DeviceAccess> access;
+  if (kind == NodeKind::kHost) {
+    close_device_memory();
+  } else {
+    access.emplace();
+  }
   lock.unlock();
   Status status = operation();
   lock.lock();
@@ -51,7 +57,7 @@ bool run_graph_node(Lock& lock, GraphRun& run) {
     const size_t index = choose_node(run);
     const Node& node = run.graph->nodes[index];
     if (node.kind == NodeKind::kKernel) ++state().counters.launches;
-    run_operation(lock, node.name, node.operation);
+    run_operation(lock, node.kind, node.name, node.operation);
     run.done[index] = true;
     ++run.num_done;
   }
@@ -65,7 +71,7 @@ void run_front(Lock& lock, Stream& stream) {
   if (item.graph) {
     finished = run_graph_node(lock, *item.graph);
   } else {
-    run_operation(lock, item.name, item.operation);
+    run_operation(lock, item.kind, item.name, item.operation);
   }
   stream.busy = false;
   if (finished) {
@@ -113,6 +119,7 @@ cudaError_t append(Call& call, Stream& stream, NodeKind kind, const char* name, 
   if (const cudaError_t error = refuse_implicit_capture(call, stream)) return error;
   if (kind == NodeKind::kKernel) ++state().counters.launches;
   Item item;
+  item.kind = kind;
   item.name = name;
   item.operation = std::move(operation);
   push(call, stream, std::move(item));

@@ -44,6 +44,7 @@ Settings settings_from_environment() {
       number_from_environment("TOKENMILL_EMULATION_CAPABILITY", uint64_t(settings.compute_capability)));
   settings.num_multiprocessors = static_cast<int>(
       number_from_environment("TOKENMILL_EMULATION_MULTIPROCESSORS", uint64_t(settings.num_multiprocessors)));
+  settings.guard_memory = number_from_environment("TOKENMILL_EMULATION_GUARD", 1) != 0;
   return settings;
 }
 
@@ -71,6 +72,16 @@ State::State() : settings(settings_from_environment()), random(settings.seed), n
 State& state() {
   static State* const instance = new State;
   return *instance;
+}
+
+DeviceAccess::DeviceAccess() {
+  if (state().num_device_users++ > 0) return;
+  for (const auto& [device, arena] : state().arenas) arena->open();
+}
+
+void close_device_memory() {
+  if (state().num_device_users > 0 || !state().settings.guard_memory) return;
+  for (const auto& [device, arena] : state().arenas) arena->close();
 }
 
 int current_device() { return thread_device; }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/emulation/runtime.h"
+#include "kernels/emulation/runtime/arena.h"
 
 /// What the files of the emulated runtime share: one process-wide State behind one mutex. The mutex is not held while
 /// work of a stream runs, so threads that stand for ranks can wait for each other inside their work.
@@ -71,6 +72,7 @@ struct GraphRun {
 /// One entry of a stream's queue; it stays at the front while it runs.
 struct Item {
   uint64_t sequence = 0;
+  NodeKind kind = NodeKind::kHost;
   const char* name = "";
   std::function<bool()> ready;   // under the mutex; none: always
   Operation operation;           // without the mutex; none: nothing to run
@@ -113,6 +115,8 @@ struct State {
   std::vector<std::shared_ptr<Capture>> captures;
   std::map<uintptr_t, Allocation> allocations;
   std::map<int, size_t> used_bytes;                   // by device
+  std::map<int, std::unique_ptr<Arena>> arenas;       // by device
+  int num_device_users = 0;                           // pieces of work, of any thread, that may touch device memory now
   std::map<const void*, size_t> dynamic_smem_limits;  // by kernel
   cudaError_t sticky = cudaSuccess;
   std::string failure;
@@ -125,10 +129,24 @@ using Lock = std::unique_lock<std::mutex>;
 /// lost.
 enum class InCapture { kAllowed, kUnsafe };
 
+/// While it lives, device memory can be touched. Made and destroyed under the mutex.
+class DeviceAccess {
+ public:
+  DeviceAccess();
+  ~DeviceAccess() { --state().num_device_users; }
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+};
+/// Takes device memory away from the host, if no work uses it: before host functions run and calls return.
+void close_device_memory();
+
 /// One call of the API, from its checks to its error code.
 class Call {
  public:
   explicit Call(const char* name) : name_(name), lock_(state().mutex) {}
+  ~Call() { close_device_memory(); }
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
   Lock& lock() { return lock_; }
   /// Keeps code as this thread's last error, and "name: text" as the failure.
   template <typename... Args>

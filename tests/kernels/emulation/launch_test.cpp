@@ -2,7 +2,10 @@
 #include "kernels/cuda/launch.h"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 
 #include "tests/support/emulated_device.h"
@@ -168,3 +171,27 @@ TEST_CASE("codes have their names") {
   CHECK(std::strcmp(cudaGetErrorString(cudaErrorMemoryAllocation), "out of memory") == 0);
   CHECK(std::strcmp(cudaGetErrorName(static_cast<cudaError_t>(12345)), "unrecognized error code") == 0);
 }
+
+#ifdef __SANITIZE_ADDRESS__
+TEST_CASE("AddressSanitizer sees a kernel leave its allocation, or use one that was freed") {
+  const EmulatedDevice device;
+  // By how many elements past a block's array of 30 the kernel goes; the child of a fork dies of it.
+  const auto survives = [](int num_elements, bool freed) {
+    const pid_t child = fork();
+    if (child == 0) {
+      std::freopen("/dev/null", "w", stderr);
+      int* values = nullptr;
+      cudaMalloc(&values, num_elements * sizeof(int));
+      if (freed) cudaFree(values);
+      launch_add(1, 30, nullptr, values);
+      _exit(cudaDeviceSynchronize() == cudaSuccess ? 0 : 2);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+  };
+  CHECK(survives(30, false));
+  CHECK_FALSE(survives(29, false));
+  CHECK_FALSE(survives(30, true));
+}
+#endif

@@ -1,7 +1,10 @@
 // Device and pinned memory of the emulated runtime, copies and fills.
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstring>
 #include <numeric>
 
@@ -187,4 +190,42 @@ TEST_CASE("every device has its own memory") {
   CHECK(free_bytes() == before);
   CHECK(cudaFree(memory) == cudaSuccess);  // from any device
   CHECK(cudaSetDevice(2) == cudaErrorInvalidDevice);
+}
+
+TEST_CASE("host code that touches device memory ends in a segmentation fault; kernels and copies may") {
+  const EmulatedDevice device;
+  const DeviceArray<int> array(numbers(4));
+  const auto status_of_child = [&](bool touch) {
+    const pid_t child = fork();
+    if (child == 0) {
+      std::signal(SIGSEGV, SIG_DFL);
+      if (touch) *static_cast<volatile int*>(array.data()) = 1;
+      _exit(array.read() == numbers(4) ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return status;
+  };
+  CHECK(status_of_child(false) == 0);
+  const int status = status_of_child(true);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGSEGV);
+}
+
+TEST_CASE("freed device memory is given out again, pieces never overlap") {
+  const EmulatedDevice device;
+  void *first = nullptr, *second = nullptr, *third = nullptr, *large = nullptr;
+  cudaMalloc(&first, 1000);
+  cudaMalloc(&second, 1000);
+  cudaMalloc(&third, 1000);
+  CHECK(static_cast<char*>(second) >= static_cast<char*>(first) + 1000);
+  CHECK(static_cast<char*>(third) >= static_cast<char*>(second) + 1000);
+  for (void* pointer : {first, second, third}) CHECK(reinterpret_cast<uintptr_t>(pointer) % 256 == 0);
+  cudaFree(second);
+  cudaMalloc(&large, 5000);  // does not fit where second was
+  CHECK(static_cast<char*>(large) >= static_cast<char*>(third) + 1000);
+  void* again = nullptr;
+  cudaMalloc(&again, 900);
+  CHECK(again == second);
+  for (void* pointer : {first, third, large, again}) CHECK(cudaFree(pointer) == cudaSuccess);
 }
