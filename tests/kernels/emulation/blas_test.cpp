@@ -98,8 +98,8 @@ void check_strided_batch(const Problem& problem, int batch) {
   for (int z = 0; z < batch; ++z) {
     for (int j = 0; j < problem.n; ++j) {
       for (int i = 0; i < problem.m; ++i) {
-        const double want =
-            expected(problem, &a[problem.a_size() * z], &b[problem.b_size() * z], &c[problem.c_size() * z], i, j);
+        const double want = expected(problem, a.data() + problem.a_size() * z, b.data() + problem.b_size() * z,
+                                     c.data() + problem.c_size() * z, i, j);
         const double got = to_float(result[problem.c_size() * z + i + j * problem.ldc()]);
         worst = std::max(worst, std::isfinite(got) ? std::abs(got - want) / (1 + std::abs(want)) : INFINITY);
       }
