@@ -45,6 +45,17 @@ void read_overlong(RunOptions& o, const Setting& s) {
     if (read_word(s, {"error", "truncate-left", "truncate-right", "skip"}) == rows::to_string(choice)) o.overlong = choice;
 }
 
+void read_output_format(RunOptions& o, const Setting& s) {
+  o.output_jsonl = o.output_hdf5 = false;
+  for (const std::string& value : s.values)
+    for (size_t begin = 0; begin <= value.size();) {
+      const size_t end = std::min(value.find(',', begin), value.size());
+      const std::string word = read_word({s.name, {value.substr(begin, end - begin)}, s.where}, {"jsonl", "hdf5"});
+      (word == "jsonl" ? o.output_jsonl : o.output_hdf5) = true;
+      begin = end + 1;
+    }
+}
+
 void read_date(RunOptions& o, const Setting& s) {
   const std::string& text = read_text(s);
   int year = 0, month = 0, day = 0;
@@ -102,6 +113,8 @@ const std::vector<OptionSpec> kBeforeSampling = {
      }},
     {"output", "Rows", S::kValue, "DIR", "directory for output.jsonl and run.yaml", "required", kRun,
      [](RunOptions& o, const Setting& s) { o.output = read_text(s); }},
+    {"output-format", "Rows", S::kList, "FORMAT...", "jsonl (output.jsonl), hdf5 (output.h5), or both: jsonl,hdf5",
+     "jsonl", kRun, read_output_format},
     {"restart", "Rows", S::kSwitch, "BOOL", "replace the results that DIR holds", "false", kRun,
      [](RunOptions& o, const Setting& s) { o.restart = read_bool(s); }},
     {"passthrough", "Rows", S::kList, "FIELD...", "unknown fields of native rows to repeat under \"input\"", "none",
@@ -274,8 +287,7 @@ const std::vector<std::string> kFuture = {"enable-expert-parallel",
                                           "time-limit",
                                           "enable-lora",
                                           "lora-modules",
-                                          "async-scheduling",
-                                          "output-format"};
+                                          "async-scheduling"};
 
 }  // namespace
 

@@ -66,6 +66,7 @@ struct RunOptions {
   std::vector<std::string> input;  ///< files (io::split_record_path), globs expanded and sorted
   std::string input_ids;           ///< HDF5 inputs: the dataset of ids in each; empty: none
   std::string output;              ///< directory
+  bool output_jsonl = true, output_hdf5 = false;  ///< which results are written there
   std::string job_file;  ///< where options came from; empty: none
   bool restart = false;
   std::vector<std::string> passthrough;  ///< unknown fields of native rows that go to the output

@@ -1,5 +1,7 @@
 #include "app/report_sections.h"
 
+#include <fmt/ranges.h>
+
 #include "app/version.h"
 
 namespace tokenmill::app {
@@ -29,10 +31,20 @@ ReportSection sampling_section(const io::JsonValue& sampling) {
   return out;
 }
 
+std::vector<std::pair<std::string, std::string>> hdf5_attributes(const RunOptions& options) {
+  return {{"tokenmill", kVersion},
+          {"model", options.model},
+          {"inputs", fmt::format("{}", fmt::join(options.input, " "))},
+          {"input_ids", options.input_ids},
+          {"seed", std::to_string(options.seed)},
+          {"sampling", io::to_json(options.sampling)}};
+}
+
 ReportSection configuration_section(const RunOptions& o, const ModelChoice& choice) {
   return {{"model", o.model},
           {"input_ids", o.input_ids},
           {"output", o.output},
+          {"output_format", std::string(!o.output_hdf5 ? "jsonl" : o.output_jsonl ? "jsonl,hdf5" : "hdf5")},
           {"dtype", std::string(to_string(choice.dtype))},
           {"max_model_len", choice.max_model_len},
           {"max_num_seqs", o.max_num_seqs},

@@ -12,6 +12,8 @@ namespace tokenmill::app {
 
 /// Sampling values that were given.
 jobs::ReportSection sampling_section(const io::JsonValue& sampling);
+/// Where results come from, for an output.h5: nothing in it depends on time or ranks.
+std::vector<std::pair<std::string, std::string>> hdf5_attributes(const RunOptions& options);
 /// Options in force.
 jobs::ReportSection configuration_section(const RunOptions& options, const ModelChoice& choice);
 

@@ -154,6 +154,11 @@ void sync_directory(const std::string& directory) {
   if (result != 0 && error != EINVAL) fail(path, "fsync directory", error);  // EINVAL: file systems without it
 }
 
+void rename_into_place(const std::string& temporary_path, const std::string& path) {
+  if (::rename(temporary_path.c_str(), path.c_str()) != 0) fail(path, "rename the finished file to this name", errno);
+  sync_directory(std::filesystem::path(path).parent_path().string());
+}
+
 FileWriter::FileWriter(File file, int64_t offset, int64_t buffer_bytes)
     : file_(std::move(file)), offset_(offset), buffer_bytes_(buffer_bytes) {
   buffer_.reserve(static_cast<size_t>(buffer_bytes));
@@ -218,10 +223,8 @@ AtomicFile::~AtomicFile() {
 void AtomicFile::commit() {
   writer_.sync();
   writer_.close();
-  if (::rename(temporary_path_.c_str(), path_.c_str()) != 0)
-    fail(path_, "rename the finished file to this name", errno);
+  rename_into_place(temporary_path_, path_);
   committed_ = true;
-  sync_directory(std::filesystem::path(path_).parent_path().string());
 }
 
 void write_file_atomically(const std::string& path, std::string_view bytes) {

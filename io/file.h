@@ -73,6 +73,9 @@ std::string read_file(const std::string& path, int64_t max_bytes);
 /// Makes a rename or a new name in `directory` durable.
 void sync_directory(const std::string& directory);
 
+/// Gives a file that is complete and synced its name, taking the place of one that has it, and makes that durable.
+void rename_into_place(const std::string& temporary_path, const std::string& path);
+
 /// Buffered writer at the end of a file. A failed write or flush leaves it unusable: every later call throws again, so
 /// that an ENOSPC cannot be followed by a record with a hole before it.
 class FileWriter {

@@ -183,7 +183,8 @@ void Job::merge(int64_t num_failed) const {
   std::vector<PartPaths> parts;
   for (int replica = 0; replica < static_cast<int>(options_.leaders.size()); ++replica)
     parts.push_back({output_.part_path(replica), output_.ledger_path(replica)});
-  const MergeTotals totals = merge_parts(parts, num_rows(), output_.output_path());
+  const MergeTotals totals = options_.outputs ? merge_parts(parts, num_rows(), options_.outputs(output_))
+                                              : merge_parts(parts, num_rows(), output_.output_path());
   TM_ASSERT(totals.failed == num_failed, "{} rows of the output failed, the replicas counted {}", totals.failed,
             num_failed);
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "io/record_writer.h"
 #include "jobs/generator.h"
 #include "jobs/index.h"
 #include "jobs/output_dir.h"
@@ -36,6 +37,8 @@ struct JobOptions {
   int64_t max_chunk_rows = 256;  ///< handed to a replica at a time
   int64_t busy_rows = 64;        ///< what a replica should always hold (CoordinatorOptions)
   int64_t queued_rows = 64;      ///< encoded and waiting on each replica; as many as the Generator may want at once
+  /// Makes what the merge writes, on rank 0, committed in this order. Empty: output.jsonl alone.
+  std::function<std::vector<std::unique_ptr<io::RecordWriter>>(const OutputDir&)> outputs = {};
   double commit_s = 2;           ///< finished rows are on their way to the disk at least this often
   double progress_s = 2;
   double metrics_s = 5;             ///< between calls of on_metrics

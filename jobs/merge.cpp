@@ -82,8 +82,9 @@ struct Slot {
 
 class Merge {
  public:
-  Merge(const std::vector<PartPaths>& parts, const std::string& output_path, const MergeOptions& options)
-      : parts_(parts), ledgers_(parts), reader_(parts), output_(output_path), options_(options) {}
+  Merge(const std::vector<PartPaths>& parts, const std::vector<std::unique_ptr<io::RecordWriter>>& outputs,
+        const MergeOptions& options)
+      : parts_(parts), ledgers_(parts), reader_(parts), outputs_(outputs), options_(options) {}
 
   MergeTotals run(int64_t num_rows) {
     TM_ASSERT(ledgers_.lowest_row() >= 0 && ledgers_.highest_row() < num_rows,
@@ -94,8 +95,7 @@ class Merge {
       collect(begin, end);
       for (int64_t row = begin; row < end;) row = copy_some(begin, row, end);
     }
-    totals_.bytes = output_.offset();
-    output_.commit();
+    for (const auto& output : outputs_) output->commit();
     return totals_;
   }
 
@@ -135,7 +135,8 @@ class Merge {
                   "{}: the record of row {} (byte {}, {} bytes) is damaged: its checksum is not the "
                   "ledger's",
                   parts_[static_cast<size_t>(slot.place.part)].part, row, slot.place.offset, slot.place.length);
-    output_.write(record);
+    for (const auto& output : outputs_) output->write(row, record);
+    totals_.bytes += static_cast<int64_t>(record.size());
     ++totals_.rows;
     totals_.failed += slot.failed ? 1 : 0;
   }
@@ -143,7 +144,7 @@ class Merge {
   const std::vector<PartPaths>& parts_;
   Ledgers ledgers_;
   PartReader reader_;
-  io::AtomicFile output_;
+  const std::vector<std::unique_ptr<io::RecordWriter>>& outputs_;
   const MergeOptions options_;
   std::vector<Slot> slots_;
   std::vector<RecordPlace> places_;  // scratch
@@ -154,7 +155,14 @@ class Merge {
 
 MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& output_path,
                         const MergeOptions& options) {
-  return Merge(parts, output_path, options).run(num_rows);
+  std::vector<std::unique_ptr<io::RecordWriter>> outputs;
+  outputs.push_back(std::make_unique<io::LineWriter>(output_path));
+  return merge_parts(parts, num_rows, outputs, options);
+}
+
+MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows,
+                        const std::vector<std::unique_ptr<io::RecordWriter>>& outputs, const MergeOptions& options) {
+  return Merge(parts, outputs, options).run(num_rows);
 }
 
 }  // namespace tokenmill::jobs

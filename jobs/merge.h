@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "io/record_writer.h"
 #include "jobs/commit.h"
 
 namespace tokenmill::jobs {
@@ -24,6 +26,10 @@ struct MergeTotals {
 /// Memory is bounded by the options (and one record) plus 40 bytes per 4,096 rows. Each window reads the ledger blocks
 /// that touch it, then its records batch by batch, each batch as its records lie in the parts.
 MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& output_path,
+                        const MergeOptions& options = {});
+/// The same to any number of outputs, committed in their order.
+MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows,
+                        const std::vector<std::unique_ptr<io::RecordWriter>>& outputs,
                         const MergeOptions& options = {});
 
 }  // namespace tokenmill::jobs

@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kResults[] = {"output.jsonl", "run.yaml", "row_metrics.jsonl", "journal"};
+constexpr const char* kResults[] = {"output.jsonl", "output.h5", "run.yaml", "row_metrics.jsonl", "journal"};
 constexpr int64_t kMaxOwnerBytes = 4096;
 constexpr double kReplacing_s = 1;  // how long another run may take from removing a journal to naming itself
 

@@ -15,6 +15,7 @@ class OutputDir {
   explicit OutputDir(std::string path) : path_(std::move(path)) {}
   const std::string& path() const { return path_; }
   std::string output_path() const { return path_ + "/output.jsonl"; }
+  std::string hdf5_path() const { return path_ + "/output.h5"; }
   std::string report_path() const { return path_ + "/run.yaml"; }
   std::string journal() const { return path_ + "/journal"; }
   std::string parts_dir() const { return journal() + "/parts"; }

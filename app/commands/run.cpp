@@ -16,6 +16,7 @@
 #include "app/report_sections.h"
 #include "app/row_metrics.h"
 #include "app/rows/id_census.h"
+#include "app/rows/result_tables.h"
 #include "app/rows/scan.h"
 #include "app/text_side.h"
 #include "app/version.h"
@@ -56,7 +57,10 @@ void print_summary(const RunOptions& options, const jobs::JobOutcome& outcome) {
       format_count(outcome.rows - outcome.failed), format_count(outcome.rows), format_count(outcome.failed),
       format_count(totals.prompt_tokens), rate(totals.prompt_tokens), format_count(totals.generation_tokens),
       rate(totals.generation_tokens), format_duration(outcome.elapsed_s));
-  log::info("results: {0}/output.jsonl | figures: {0}/run.yaml", options.output);
+  const std::string results = fmt::format("{}{}{}", options.output_jsonl ? options.output + "/output.jsonl" : "",
+                                          options.output_jsonl && options.output_hdf5 ? ", " : "",
+                                          options.output_hdf5 ? options.output + "/output.h5" : "");
+  log::info("results: {} | figures: {}/run.yaml", results, options.output);
 }
 
 /// Sends what the census found to every rank and says what is worth a warning.
@@ -89,6 +93,15 @@ void warn_of_overlong(const rows::Codec* codec, const parallel::Comm& world) {
                  format_count(all.skipped));
 }
 
+/// output.jsonl last: where it is, the others are too.
+std::vector<std::unique_ptr<io::RecordWriter>> make_outputs(const RunOptions& options, const jobs::OutputDir& directory) {
+  std::vector<std::unique_ptr<io::RecordWriter>> outputs;
+  if (options.output_hdf5)
+    outputs.push_back(std::make_unique<rows::ResultTables>(directory.hdf5_path(), hdf5_attributes(options)));
+  if (options.output_jsonl) outputs.push_back(std::make_unique<io::LineWriter>(directory.output_path()));
+  return outputs;
+}
+
 jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, rows::IdCensus& census,
                              jobs::MetricsCallback on_metrics) {
   return {.leaders = ranks.groups.leaders,
@@ -101,6 +114,7 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, rows
           .prefix_bytes = rows::prompt_bytes,
           .busy_rows = options.max_num_seqs,
           .queued_rows = 2 * options.max_num_seqs,
+          .outputs = [&options](const jobs::OutputDir& directory) { return make_outputs(options, directory); },
           .on_metrics = std::move(on_metrics)};
 }
 
