@@ -23,7 +23,7 @@ class Arena {
  private:
   char* start_;
   size_t num_bytes_;
-  size_t touched_ = 0;  // whole pages from the start that any piece has reached
+  size_t touched_ = 0;  // whole huge pages from the start that any piece has reached
   bool open_ = false;
   std::map<size_t, size_t> pieces_;  // offset, bytes
 };
