@@ -1,6 +1,7 @@
 #pragma once
 // Runs a kernel to its end: test::run_kernel(kernel, {.grid = 2, .block = 64}, seed, out, n). Emulated: on the core
 // alone, without streams. On a GPU: launch and synchronise; the seed means nothing there.
+#include <cstdio>
 #include <memory>
 #include <new>
 #include <string>
@@ -21,6 +22,26 @@ namespace tokenmill::test {
 
 /// Forward, reverse and random orders.
 constexpr uint64_t kSeeds[] = {0, 1, 2, 3, 4, 5};
+
+/// Whether tests of kernels for this capability (90: Hopper's own instructions) have to be skipped here; says why.
+inline bool lacks_capability([[maybe_unused]] int capability) {
+#ifdef TOKENMILL_CUDA_EMULATED
+  return false;
+#else
+  int device = 0, major = 0, minor = 0;
+  if (cudaGetDevice(&device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
+      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
+    std::puts("skipped: needs a GPU, has none");
+    return true;
+  }
+  const int present = 10 * major + minor;
+  // Hopper's own instructions exist on 9.0 alone.
+  const bool lacks = capability == 90 ? present != 90 : present < capability;
+  if (lacks) std::printf("skipped: needs compute capability %d, has %d\n", capability, present);
+  return lacks;
+#endif
+}
 
 struct Shape {
   dim3 grid = 1;

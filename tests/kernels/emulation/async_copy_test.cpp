@@ -109,11 +109,11 @@ __global__ void copies_from(const char* in) {
 
 }  // namespace
 
-TEST_CASE("a double-buffered cp.async pipeline adds every chunk") {
+TEST_CASE("a double-buffered cp.async pipeline adds every chunk" * doctest::skip(test::lacks_capability(80))) {
   for (const uint64_t seed : test::kSeeds) CHECK(sums_are_right(seed, Bug::kNone));
 }
 
-TEST_CASE("cp.async fills up with zeros what the source does not give") {
+TEST_CASE("cp.async fills up with zeros what the source does not give" * doctest::skip(test::lacks_capability(80))) {
   check_part<4>();
   check_part<8>();
   check_part<16>();

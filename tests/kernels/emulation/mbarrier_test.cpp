@@ -185,7 +185,8 @@ void check_box(CUtensorMapSwizzle swizzle, int unit_mask, uint64_t seed, int col
 
 }  // namespace
 
-TEST_CASE("a bulk-copy pipeline with full and empty barriers adds every chunk") {
+TEST_CASE("a bulk-copy pipeline with full and empty barriers adds every chunk" *
+          doctest::skip(test::lacks_capability(90))) {
   for (const uint64_t seed : test::kSeeds) {
     const Outcome outcome = run_sum(seed, Bug::kNone);
     CHECK_EQ(outcome.error, "");
@@ -193,7 +194,7 @@ TEST_CASE("a bulk-copy pipeline with full and empty barriers adds every chunk") 
   }
 }
 
-TEST_CASE("bulk stores bring shared memory back") {
+TEST_CASE("bulk stores bring shared memory back" * doctest::skip(test::lacks_capability(90))) {
   for (const uint64_t seed : test::kSeeds) {
     test::Shared<float> values(4 * 128);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
@@ -202,7 +203,8 @@ TEST_CASE("bulk stores bring shared memory back") {
   }
 }
 
-TEST_CASE("tensor copies move a box, swizzled, with zeros for what is outside") {
+TEST_CASE("tensor copies move a box, swizzled, with zeros for what is outside" *
+          doctest::skip(test::lacks_capability(90))) {
   for (const uint64_t seed : test::kSeeds) {
     check_box(CU_TENSOR_MAP_SWIZZLE_128B, 7, seed, 0, 0);
     check_box(CU_TENSOR_MAP_SWIZZLE_128B, 7, seed, 64, 8);

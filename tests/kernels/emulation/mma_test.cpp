@@ -196,14 +196,16 @@ __global__ void multiply_in_half_a_warp() {
 
 }  // namespace
 
-TEST_CASE("mma.m16n8k16 multiplies fragments laid out as the PTX manual says") {
+TEST_CASE("mma.m16n8k16 multiplies fragments laid out as the PTX manual says" *
+          doctest::skip(test::lacks_capability(80))) {
   check_product<Kind::kBf16, uint16_t, float>(
       [](int x) { return bits_of<uint16_t>(__float2bfloat16(static_cast<float>(x))); });
   check_product<Kind::kF16, uint16_t, float>(
       [](int x) { return bits_of<uint16_t>(__float2half(static_cast<float>(x))); });
 }
 
-TEST_CASE("mma.m16n8k32 multiplies fragments laid out as the PTX manual says") {
+TEST_CASE("mma.m16n8k32 multiplies fragments laid out as the PTX manual says" *
+          doctest::skip(test::lacks_capability(89))) {
   check_product<Kind::kE4m3, uint8_t, float>(
       [](int x) { return bits_of<uint8_t>(__nv_fp8_e4m3(static_cast<float>(x))); });
   check_product<Kind::kE5m2, uint8_t, float>(
@@ -211,7 +213,7 @@ TEST_CASE("mma.m16n8k32 multiplies fragments laid out as the PTX manual says") {
   check_product<Kind::kS8, uint8_t, int32_t>([](int x) { return static_cast<uint8_t>(x); });
 }
 
-TEST_CASE("ldmatrix hands out matrices as the PTX manual says") {
+TEST_CASE("ldmatrix hands out matrices as the PTX manual says" * doctest::skip(test::lacks_capability(80))) {
   check_load<1, false>();
   check_load<2, false>();
   check_load<4, false>();
@@ -220,7 +222,7 @@ TEST_CASE("ldmatrix hands out matrices as the PTX manual says") {
   check_load<4, true>();
 }
 
-TEST_CASE("stmatrix undoes ldmatrix, or transposes what it loaded") {
+TEST_CASE("stmatrix undoes ldmatrix, or transposes what it loaded" * doctest::skip(test::lacks_capability(90))) {
   check_store<1, false>();
   check_store<2, false>();
   check_store<4, false>();

@@ -180,7 +180,7 @@ __global__ void two_groups(float* c, const __nv_bfloat16* a, const __nv_bfloat16
 
 }  // namespace
 
-TEST_CASE("wgmma multiplies tiles with the 128-byte swizzle") {
+TEST_CASE("wgmma multiplies tiles with the 128-byte swizzle" * doctest::skip(test::lacks_capability(90))) {
   check<__nv_bfloat16, 16>();
   check<__nv_bfloat16, 32>();
   check<__nv_bfloat16, 64>();
@@ -190,20 +190,20 @@ TEST_CASE("wgmma multiplies tiles with the 128-byte swizzle") {
   check<__half, 64>();
 }
 
-TEST_CASE("wgmma takes operands whose contiguous dimension is not K") {
+TEST_CASE("wgmma takes operands whose contiguous dimension is not K" * doctest::skip(test::lacks_capability(90))) {
   check<__nv_bfloat16, 64, false, true, false>();
   check<__nv_bfloat16, 64, false, false, true>();
   check<__nv_bfloat16, 128, false, true, true>();
   check<__half, 256, false, false, true>();
 }
 
-TEST_CASE("wgmma takes A from registers") {
+TEST_CASE("wgmma takes A from registers" * doctest::skip(test::lacks_capability(90))) {
   check<__nv_bfloat16, 16, true>();
   check<__nv_bfloat16, 128, true, false, true>();
   check<__half, 64, true>();
 }
 
-TEST_CASE("wgmma groups complete in order, each when it is waited for") {
+TEST_CASE("wgmma groups complete in order, each when it is waited for" * doctest::skip(test::lacks_capability(90))) {
   for (const uint64_t seed : test::kSeeds) {
     test::Shared<__nv_bfloat16> a(kRows * kDepth), b(16 * kDepth);
     test::Shared<float> c(128 * 16);
