@@ -116,7 +116,9 @@ std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ra
   parallel::agree_on(world, [&] {
     const Lap lap(*replica, "open");
     const int threads = options.threads ? static_cast<int>(*options.threads) : ranks.share.num_threads;
-    replica->ops = make_ops(Device{}, {.num_threads = threads, .cpu_isa = options.cpu_isa});
+    replica->ops = make_ops(Device{}, {.num_threads = threads,
+                                       .cpu_isa = options.cpu_isa,
+                                       .attention_backend = options.attention_backend});
     replica->choice = choose_model(options, *replica->ops);
   });
   agree_on_facts(

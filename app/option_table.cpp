@@ -193,6 +193,9 @@ const std::vector<OptionSpec> kBeforeSampling = {
      [](RunOptions& o, const Setting& s) {
        o.cpu_isa = read_word(s, {"auto", "avx2", "avx512", "avx512_bf16"});
      }},
+    {"attention-backend", "Devices and ranks", S::kValue, "NAME",
+     "attention of a CUDA device: auto, reference or paged_mma", "auto", kEngines | kBenchKernels,
+     [](RunOptions& o, const Setting& s) { o.attention_backend = read_word(s, {"auto", "reference", "paged_mma"}); }},
     {"threads", "Devices and ranks", S::kValue, "N", "threads of each rank", "the rank's share of its cores",
      kEngines | kBenchKernels, [](RunOptions& o, const Setting& s) { o.threads = read_integer(s, 1, 4096); }},
     {"tensor-parallel-size", "Devices and ranks", S::kValue, "N", "ranks that share each layer; -tp", "1", kEngines,

@@ -245,11 +245,16 @@ void Ops::do_add_parts_rms_norm(TensorView normed, TensorView hidden, TensorView
 
 std::unique_ptr<Ops> make_ops(Device device, const OpsOptions& options) {
 #ifdef TOKENMILL_CUDA
-  if (device.kind == DeviceKind::kCuda) return std::make_unique<cuda::CudaOps>(device);
+  if (device.kind == DeviceKind::kCuda) return std::make_unique<cuda::CudaOps>(device, options);
 #endif
   if (device.kind != DeviceKind::kCpu) {
     throw Error(ErrorKind::kDevice, "device {}: this build of tokenmill has no CUDA; choose --device cpu",
                 to_string(device));
+  }
+  if (options.attention_backend != "auto") {
+    throw Error(ErrorKind::kConfig,
+                "--attention-backend {} is for --device cuda; device {} has one attention, leave it at auto",
+                options.attention_backend, to_string(device));
   }
   if (options.num_threads < 1) {
     throw Error(ErrorKind::kConfig, "--threads {}: at least 1 thread is needed", options.num_threads);

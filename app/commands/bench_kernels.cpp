@@ -74,7 +74,8 @@ int bench_kernels(RunOptions options, std::ostream& out) {
   JsonOutput output(options.bench.output_json);
   const int threads =
       options.threads ? static_cast<int>(*options.threads) : parallel::CpuSet::of_this_process().count();
-  const OpsOptions ops_options{.num_threads = threads, .cpu_isa = options.cpu_isa};
+  const OpsOptions ops_options{
+      .num_threads = threads, .cpu_isa = options.cpu_isa, .attention_backend = options.attention_backend};
   const std::unique_ptr<Ops> ops = make_ops(Device{}, ops_options);
   const bench::Limits limits = bench::measure_limits(ops_options);
   print_limits(limits, ops->describe(), out);

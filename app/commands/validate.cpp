@@ -164,7 +164,9 @@ int validate_job(RunOptions options, std::ostream& out) {
   check_output(options);
 
   const int threads = options.threads ? static_cast<int>(*options.threads) : topology.ranks[0].num_threads;
-  const std::unique_ptr<Ops> ops = make_ops(Device{}, {.num_threads = threads, .cpu_isa = options.cpu_isa});
+  const std::unique_ptr<Ops> ops = make_ops(
+      Device{},
+      {.num_threads = threads, .cpu_isa = options.cpu_isa, .attention_backend = options.attention_backend});
   const ModelChoice choice = choose_model(options, *ops);
   const ModelConfig& config = choice.checkpoint->config();
   LayerCosts costs = costs_by_parameters(config);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kernels/core/check.h"
 #include "kernels/cuda/cuda_kv_pool.h"
 #include "kernels/cuda/cuda_linear.h"
@@ -23,25 +25,32 @@ std::string describe(const FaultRecord& record) {
   return fmt::format("fault {}", record.fault);
 }
 
-CudaOps::CudaOps(Device device)
+CudaOps::CudaOps(Device device, const OpsOptions& options)
     : memory_(device),
       stream_(device),
       fault_(memory_.allocate_host(sizeof(FaultRecord))),
       matmul_(stream_.handle(), memory_.allocate(Matmul::kWorkspaceBytes)),
       slot_arguments_(memory_),
       upload_(device, memory_),
-      facts_(device_facts(device)) {
+      facts_(device_facts(device)),
+      asked_attention_(parse_attention_backend(options.attention_backend)),
+      paged_mma_(memory_, facts_.num_multiprocessors, options.attention_part_bytes) {
   stream_.set_check([this] { check_fault(); });
 }
 
 CudaOps::~CudaOps() = default;
 
 std::string CudaOps::describe() const {
-  return fmt::format("{} {}, sm_{}, {} multiprocessors", to_string(device()), facts_.name, facts_.compute_capability,
-                     facts_.num_multiprocessors);
+  return fmt::format("{} {}, sm_{}, {} multiprocessors, attention {}", to_string(device()), facts_.name,
+                     facts_.compute_capability, facts_.num_multiprocessors,
+                     describe_attention(asked_attention_, facts_.compute_capability, facts_.smem_per_block_bytes));
 }
 
-std::string CudaOps::numerics() const { return fmt::format("cuda-sm_{}", facts_.compute_capability); }
+std::string CudaOps::numerics() const {
+  // What else the choice of attention depends on is the model and, through its shared memory, the architecture.
+  const char* attention = asked_attention_ == AttentionBackend::kReference ? "-reference_attention" : "";
+  return fmt::format("cuda-sm_{}{}", facts_.compute_capability, attention);
+}
 
 void CudaOps::check_fault() const {
   auto* record = static_cast<FaultRecord*>(fault_.data());
@@ -51,7 +60,11 @@ void CudaOps::check_fault() const {
   throw Error(ErrorKind::kInternal, "{}: {}", to_string(device()), text);
 }
 
-int64_t CudaOps::workspace_bytes(const WorkspaceRequest&) const { return Matmul::kWorkspaceBytes; }
+int64_t CudaOps::workspace_bytes(const WorkspaceRequest& request) const {
+  const bool uses_parts = std::ranges::any_of(
+      request.kv_groups, [&](const KvSpec& spec) { return attention_backend(spec) == AttentionBackend::kPagedMma; });
+  return Matmul::kWorkspaceBytes + (uses_parts ? paged_mma_.workspace_bytes(request) : 0);
+}
 
 int64_t CudaOps::linear_bytes(const LinearSpec& spec) {
   return spec.out_features * spec.in_features * dtype_size(spec.compute_dtype);
@@ -100,6 +113,7 @@ int64_t CudaOps::kv_block_bytes(const KvSpec& spec) {
 }
 
 std::unique_ptr<KvPool> CudaOps::make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) {
+  if (attention_backend(spec) == AttentionBackend::kPagedMma) paged_mma_.prepare(spec.dtype, spec.k_dim);
   return std::make_unique<CudaKvPool>(spec, num_blocks, storage);
 }
 
@@ -142,7 +156,19 @@ void CudaOps::do_import_blocks(KvPool& pool, std::span<const int32_t> block_ids,
 
 void CudaOps::do_attention(TensorView out, TensorView q, const StepTensors& step, KvLayer kv,
                            const AttentionParams& params) {
-  attention_reference(out, q, step, kv, params);
+  if (attention_backend(kv.pool->spec()) == AttentionBackend::kPagedMma) {
+    paged_mma_.run(stream_.handle(), out, q, step, kv, params);
+  } else {
+    attention_reference(out, q, step, kv, params);
+  }
+}
+
+AttentionBackend CudaOps::attention_backend(const KvSpec& spec) const {
+  return choose_attention(asked_attention_, {.compute_capability = facts_.compute_capability,
+                                             .smem_per_block_bytes = facts_.smem_per_block_bytes,
+                                             .dtype = spec.dtype,
+                                             .k_dim = spec.k_dim,
+                                             .v_dim = spec.v_dim});
 }
 
 }  // namespace tokenmill::cuda

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/attention_backend.h"
+#include "kernels/cuda/attention_paged_mma.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_stream.h"
@@ -21,7 +23,8 @@ namespace tokenmill::cuda {
 /// step enqueues, and reads nothing back; what a kernel finds wrong in its data surfaces at the next wait (fault.h).
 class CudaOps final : public Ops {
  public:
-  explicit CudaOps(Device device);
+  /// Throws Error(kConfig) when options names no attention backend.
+  CudaOps(Device device, const OpsOptions& options);
   ~CudaOps() override;
 
   Device device() const override { return memory_.device(); }
@@ -42,7 +45,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<WeightSink> make_vector_sink(TensorView out, const std::vector<LinearPart>& parts) override;
   int64_t kv_block_bytes(const KvSpec& spec) override;
   std::unique_ptr<KvPool> make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) override;
-  void plan(const StepTensors&) override {}
+  void plan(const StepTensors&) override { paged_mma_.start_step(); }
 
  private:
   /// One block per row (blocks x threads) on the stream.
@@ -58,6 +61,7 @@ class CudaOps final : public Ops {
   void check_fault() const;
   /// out [T, N] f32 += bias [N] of another dtype.
   void add_bias(TensorView out, TensorView bias);
+  AttentionBackend attention_backend(const KvSpec& spec) const;
   void attention_reference(TensorView out, TensorView q, const StepTensors& step, KvLayer kv,
                            const AttentionParams& params);
 
@@ -105,6 +109,8 @@ class CudaOps final : public Ops {
   SlotArguments slot_arguments_;
   WeightUpload upload_;
   DeviceFacts facts_;
+  AttentionBackend asked_attention_;
+  mutable PagedMmaAttention paged_mma_;  // asking for its work space fills its table of kernels
 };
 
 }  // namespace tokenmill::cuda

@@ -8,6 +8,7 @@
 #include "kernels/cuda/ptx_async_copy.h"
 #include "kernels/cuda/ptx_barrier.h"
 #include "kernels/cuda/ptx_bulk_copy.h"
+#include "kernels/cuda/ptx_math.h"
 #include "kernels/cuda/ptx_mbarrier.h"
 #include "kernels/cuda/ptx_mma.h"
 #include "kernels/cuda/ptx_wgmma.h"

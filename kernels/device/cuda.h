@@ -22,6 +22,7 @@
 
 // Loops are unrolled by nvcc alone: no result depends on it.
 #define GPU_UNROLL
+#define GPU_NO_UNROLL
 #define GPU_HAS_SM90A 1
 #else
 /// Shared memory of a block: GPU_SHARED(Type, name) is one object (a struct, or `using A = float[32];`),
@@ -29,6 +30,7 @@
 #define GPU_SHARED(Type, name) __shared__ Type name
 #define GPU_DYN_SHARED(name) extern __shared__ __align__(1024) unsigned char name[]
 #define GPU_UNROLL _Pragma("unroll")
+#define GPU_NO_UNROLL _Pragma("unroll 1")
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 #define GPU_HAS_SM90A 1
 #else

@@ -23,8 +23,10 @@ PagedSequences::PagedSequences(Ops& ops, const KvSpec& spec, int64_t num_sequenc
     std::swap(blocks_[i - 1], blocks_[static_cast<size_t>(random.index(static_cast<int64_t>(i)))]);
   }
   // Every byte pattern of the storage, gaps of the layout included.
-  const TensorView all(storage_.data(), spec.dtype, {storage_.num_bytes() / dtype_size(spec.dtype)});
-  for (int64_t i = 0; i < all.cols(); ++i) HostTensor::set_at(all, 0, i, poison);
+  HostTensor all(spec.dtype, {storage_.num_bytes() / dtype_size(spec.dtype)});
+  all.fill(poison);
+  ops.stream().copy(storage_.data(), all.view().data(), storage_.num_bytes());
+  ops.stream().synchronize();
 }
 
 int32_t PagedSequences::block_of(int64_t sequence, int64_t token) const {
