@@ -21,7 +21,8 @@ elseif(TOKENMILL_CUDA STREQUAL "on")
   target_include_directories(tokenmill_gpu SYSTEM INTERFACE ${TOKENMILL_NCCL_INCLUDE})
   target_link_libraries(tokenmill_gpu INTERFACE CUDA::cudart CUDA::cublas CUDA::cublasLt ${TOKENMILL_NCCL_LIBRARY}
     ${CMAKE_DL_LIBS})
-  target_compile_definitions(tokenmill_gpu INTERFACE TOKENMILL_CUDA=1)
+  # fmt 9 takes nvcc for a compiler without constexpr functions, and then fails in its own consteval ones.
+  target_compile_definitions(tokenmill_gpu INTERFACE TOKENMILL_CUDA=1 $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 elseif(TOKENMILL_CUDA STREQUAL "emulated")
   # Headers may lie apart (toolkit, wheels of the single libraries): each is looked for on its own.
   set(directories "")
