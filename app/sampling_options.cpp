@@ -33,7 +33,7 @@ void keep(RunOptions& options, const Setting& setting, JsonValue value) {
   try {
     rows::read_settings(JsonValue::object({{field, value}}), scratch);
   } catch (const rows::BadRow& bad) {
-    refuse(setting, bad.field, bad.message);
+    refuse(setting, field, bad.message);  // bad.field may be a member of it
   }
   constexpr int64_t kAnyVocabulary = int64_t{1} << 31, kAnyCount = -1;
   if (const std::optional<FieldError> wrong = check(scratch.sampling, kAnyVocabulary, kAnyCount))
@@ -45,8 +45,9 @@ void keep(RunOptions& options, const Setting& setting, JsonValue value) {
 
 void keep_number(RunOptions& o, const Setting& s) { keep(o, s, JsonValue::number(read_number(s))); }
 
+template <int64_t low, int64_t high = std::numeric_limits<int64_t>::max()>
 void keep_integer(RunOptions& o, const Setting& s) {
-  keep(o, s, JsonValue::number(read_integer(s, std::numeric_limits<int64_t>::min())));
+  keep(o, s, JsonValue::number(read_integer(s, low, high)));
 }
 
 void keep_boolean(RunOptions& o, const Setting& s) { keep(o, s, JsonValue::boolean(read_bool(s))); }
@@ -76,9 +77,7 @@ void keep_map(RunOptions& o, const Setting& s) {
       throw Error(ErrorKind::kConfig, "{} holds {}; its items are NAME=NUMBER", s.where, value);
     const std::string key = value.substr(0, equals), number = value.substr(equals + 1);
     const Setting item{s.name, {number}, s.where + " " + key};
-    const bool whole = number.find_first_not_of("-0123456789") == std::string::npos;
-    members.emplace_back(key, whole ? JsonValue::number(read_integer(item, std::numeric_limits<int64_t>::min()))
-                                    : JsonValue::number(read_number(item)));
+    members.emplace_back(key, JsonValue::number(read_number(item)));
   }
   keep(o, s, JsonValue::object(std::move(members)));
 }
@@ -87,17 +86,18 @@ void keep_map(RunOptions& o, const Setting& s) {
 
 const std::vector<OptionSpec>& sampling_options() {
   static const std::vector<OptionSpec> table = {
-      {"n", kGroup, S::kValue, "SAMPLES", "answers of each row; above 1 needs a temperature", "1", kRun, keep_integer},
+      {"n", kGroup, S::kValue, "SAMPLES", "answers of each row; above 1 needs a temperature", "1", kRun,
+       keep_integer<1, kMaxSamples>},
       {"temperature", kGroup, S::kValue, "T", "0 to 2; 0 is greedy", "1", kRun, keep_number},
       {"top-p", kGroup, S::kValue, "P", "above 0, at most 1", "1", kRun, keep_number},
-      {"top-k", kGroup, S::kValue, "K", "0 or -1: off", "0", kRun, keep_integer},
+      {"top-k", kGroup, S::kValue, "K", "0 or -1: off", "0", kRun, keep_integer<-1>},
       {"min-p", kGroup, S::kValue, "P", "0 to 1", "0", kRun, keep_number},
       {"presence-penalty", kGroup, S::kValue, "X", "-2 to 2; of tokens generated already", "0", kRun, keep_number},
       {"frequency-penalty", kGroup, S::kValue, "X", "-2 to 2; the same, per occurrence", "0", kRun, keep_number},
       {"repetition-penalty", kGroup, S::kValue, "X", "above 0; of tokens in prompt and answer", "1", kRun, keep_number},
       {"max-tokens", kGroup, S::kValue, "TOKENS", "longest answer", "what fits for chat, 16 for plain prompts", kRun,
-       keep_integer},
-      {"min-tokens", kGroup, S::kValue, "TOKENS", "no end before this many", "0", kRun, keep_integer},
+       keep_integer<1>},
+      {"min-tokens", kGroup, S::kValue, "TOKENS", "no end before this many", "0", kRun, keep_integer<0>},
       {"stop", kGroup, S::kList, "TEXT...", "texts that end an answer", "none", kRun, keep_texts},
       {"stop-token-ids", kGroup, S::kList, "ID...", "tokens that end an answer", "none", kRun, keep_ids},
       {"include-stop-str-in-output", kGroup, S::kSwitch, "BOOL", "keep the stop text in the answer", "false", kRun,
@@ -106,13 +106,13 @@ const std::vector<OptionSpec>& sampling_options() {
       {"repetition-detection", kGroup, S::kMap, "NAME=N...",
        "end answers that repeat: max_pattern_size, min_pattern_size, min_count", "off", kRun, keep_map},
       {"thinking-token-budget", kGroup, S::kValue, "TOKENS", "end thinking after this many; -1: no limit", "-1", kRun,
-       keep_integer},
+       keep_integer<-1>},
       {"logit-bias", kGroup, S::kMap, "ID=BIAS...", "added to tokens' logits, -100 to 100", "none", kRun, keep_map},
       {"allowed-token-ids", kGroup, S::kList, "ID...", "only these tokens are generated", "all", kRun, keep_ids},
       {"bad-words", kGroup, S::kList, "TEXT...", "words that are never generated", "none", kRun, keep_texts},
       {"logprobs", kGroup, S::kValue, "N", "most likely tokens to report per token; -1: all", "none", kRun,
-       keep_integer},
-      {"prompt-logprobs", kGroup, S::kValue, "N", "the same for the prompt's tokens", "none", kRun, keep_integer},
+       keep_integer<-1>},
+      {"prompt-logprobs", kGroup, S::kValue, "N", "the same for the prompt's tokens", "none", kRun, keep_integer<-1>},
       {"logprob-token-ids", kGroup, S::kList, "ID...", "tokens to report instead of the most likely", "none", kRun,
        keep_ids},
       {"flat-logprobs", kGroup, S::kSwitch, "BOOL", "lists per property instead of objects per token", "false", kRun,
@@ -125,7 +125,7 @@ const std::vector<OptionSpec>& sampling_options() {
       {"return-prompt-text", kGroup, S::kSwitch, "BOOL", "put the prompt as the model saw it into the result", "false",
        kRun, keep_boolean},
       {"truncate-prompt-tokens", kGroup, S::kValue, "TOKENS",
-       "cut longer prompts; -1: to what the model's length leaves", "never", kRun, keep_integer},
+       "cut longer prompts; -1: to what the model's length leaves", "never", kRun, keep_integer<-1>},
       {"truncation-side", kGroup, S::kValue, "left|right", "the end that is dropped", "left", kRun, keep_text},
   };
   return table;

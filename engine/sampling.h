@@ -81,6 +81,7 @@ struct FieldError {
   std::string message;
 };
 
+constexpr int64_t kMaxSamples = 16384;       ///< of one row; vLLM's
 constexpr int64_t kDefaultMaxLogprobs = 20;  ///< vLLM's
 
 /// The first violation of the table of rules, or nothing. vocab_size bounds token ids; max_logprobs (-1: no bound) what

@@ -12,7 +12,6 @@ namespace {
 
 using Violation = std::optional<FieldError>;
 
-constexpr int64_t kMaxSamples = 16384;
 constexpr size_t kMaxBadWords = 128;
 
 bool between(double value, double low, double high) { return value >= low && value <= high; }  // false for NaN

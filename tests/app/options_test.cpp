@@ -217,6 +217,25 @@ TEST_CASE("values outside their range name what is allowed") {
   }
 }
 
+TEST_CASE("counts of rows' fields name their own bounds for text that is no whole number") {
+  const auto bounds = [](const std::string& option, const std::string& value) {
+    const std::string message = error_of({"run", option, value}), begin = option + " is " + value + "; it must be ";
+    REQUIRE_MESSAGE(message.starts_with(begin), message);
+    return message.substr(begin.size());
+  };
+  for (const char* value : {"1.5", "0x10", "x", "-2"}) {
+    CHECK(bounds("--n", value) == "a whole number between 1 and 16384");
+    CHECK(bounds("--max-tokens", value) == "a whole number of at least 1");
+    CHECK(bounds("--min-tokens", value) == "a whole number of at least 0");
+    for (const char* option :
+         {"--top-k", "--logprobs", "--prompt-logprobs", "--thinking-token-budget", "--truncate-prompt-tokens"})
+      CHECK(bounds(option, value) == "a whole number of at least -1");
+  }
+  CHECK(error_of({"run", "--logit-bias", "5=--3"}) == "--logit-bias 5 is --3; it must be a number");
+  CHECK(error_of({"run", "--repetition-detection", "min_count=2.5"}) ==
+        "--repetition-detection.min_count is 2.5; it must be a whole number");
+}
+
 TEST_CASE("a job file holds the same names, in either spelling, and lists") {
   const RunOptions o = options_of_yaml(
       "# a job\nmodel: m.gguf\ninput: [a.jsonl, 'b*.jsonl']\nmax_num_seqs: 7\nrestart: true\n"
@@ -238,7 +257,7 @@ TEST_CASE("fields of rows are options, held to the rules of rows") {
         R"("logit_bias":{"5":-100,"7":1.5},"bad_words":["a","b"],"logprobs":-1,"truncation_side":"right"})");
   CHECK(io::to_json(options_of_yaml("sampling:\n  logit_bias: {5: -100, 7: 1.5}\n").sampling) ==
         R"({"logit_bias":{"5":-100,"7":1.5}})");
-  CHECK(error_of({"run", "--n", "0"}) == "--n is 0; it must be between 1 and 16384");
+  CHECK(error_of({"run", "--n", "0"}) == "--n is 0; it must be a whole number between 1 and 16384");
   CHECK(error_of({"run", "--temperature", "9"}) == "--temperature is 9; it must be between 0 and 2");
   CHECK(error_of({"run", "--logit-bias", "5"}) == "--logit-bias holds 5; its items are NAME=NUMBER");
   CHECK(error_of({"run", "--logit-bias", "x=1"}) == "--logit-bias names \"x\"; its keys must be token ids");
