@@ -212,6 +212,12 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   } catch (const CLI::CallForHelp&) {
     line.text = parser.cli.help();
     return line;
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string text = error.what();  // "--NAME: 1 required VALUE missing"
+    const std::string name = text.substr(0, text.find(':'));
+    const OptionSpec* option = name.starts_with("--") ? find_option(name.substr(2)) : nullptr;
+    if (option == nullptr) throw Error(ErrorKind::kConfig, "{}", text);
+    throw Error(ErrorKind::kConfig, "{} needs a value ({})", name, option->value);
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorKind::kConfig, "{}", error.what());
   }

@@ -22,6 +22,11 @@ std::optional<DType> read_dtype(const Setting& setting) {
   return word == "half" || word == "float16" ? DType::kF16 : DType::kF32;
 }
 
+void read_inputs(RunOptions& options, const Setting& setting) {
+  for (const std::string& value : setting.values) read_text({setting.name, {value}, setting.where});
+  options.input = setting.values;
+}
+
 RowErrorLimit read_row_errors(const Setting& setting) {
   Setting number = setting;
   if (number.values[0].ends_with('%')) {
@@ -106,7 +111,7 @@ const std::vector<OptionSpec> kBeforeSampling = {
 
     {"input", "Rows", S::kList, "FILE...",
      "JSONL files, plain, .gz or .zst, or prompts in HDF5 files (FILE.h5:/NAME); repeatable, globs allowed", "required",
-     kRun, [](RunOptions& o, const Setting& s) { o.input = s.values; }},
+     kRun, read_inputs},
     {"input-ids", "Rows", S::kValue, "/NAME", "HDF5 inputs: the dataset of the rows' ids in each file",
      "none: ids are row numbers", kRun, [](RunOptions& o, const Setting& s) {
        o.input_ids = (read_text(s).starts_with('/') ? "" : "/") + read_text(s);
@@ -324,8 +329,9 @@ void apply_setting(RunOptions& options, const Setting& setting, Command command)
     for (const OptionSpec& known : option_table())
       if (takes(known, command)) names.emplace_back(known.name);
     const std::string near = spec == nullptr ? closest(setting.name, names) : "";
+    const char* dashes = setting.where.starts_with("--") ? "--" : "";  // none in job files
     throw Error(ErrorKind::kConfig, "{} is not an option of this command{}", setting.where,
-                near.empty() ? "; --help lists them" : fmt::format("; did you mean {}?", near));
+                near.empty() ? "; --help lists them" : fmt::format("; did you mean {}{}?", dashes, near));
   }
   if (setting.values.empty()) throw Error(ErrorKind::kConfig, "{} needs a value ({})", setting.where, spec->value);
   if (!takes_several(spec->shape) && setting.values.size() != 1)

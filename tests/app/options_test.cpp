@@ -166,12 +166,15 @@ TEST_CASE("help shows every option of the command with its default, and no other
 
 TEST_CASE("an option that is unknown, repeated or without value says what to do") {
   CHECK(error_of({"run", "--max-num-seq", "3"}) ==
-        "--max-num-seq is not an option of this command; did you mean max-num-seqs?");
+        "--max-num-seq is not an option of this command; did you mean --max-num-seqs?");
   CHECK(error_of({"run", "--frobnicate"}) == "--frobnicate is not an option of this command; --help lists them");
   CHECK(error_of({"run", "--input-len", "3"}) == "--input-len is not an option of this command; --help lists them");
   CHECK(error_of({"run", "--seed", "1", "--seed", "2"}) == "--seed is given 2 times; keep one");
   CHECK(error_of({"run", "--restart", "--restart"}) == "--restart is given 2 times; keep one");
-  CHECK(error_of({"run", "--seed"}).find("--seed") != std::string::npos);
+  CHECK(error_of({"run", "--seed"}) == "--seed needs a value (N)");
+  CHECK(error_of({"run", "--model"}) == "--model needs a value (PATH)");
+  CHECK(error_of({"run", "--input"}) == "--input needs a value (FILE...)");
+  CHECK(error_of({"run", "--input", "a", ""}) == "--input is empty; it needs a value");
   CHECK(error_of({"runn"}) == "runn is not a command; did you mean run?; tokenmill --help lists them");
   CHECK(error_of({"run", "a.yaml", "b"}) == "b is one argument too many for run; --help lists the options");
   CHECK(error_of({"bench", "latency"}) ==

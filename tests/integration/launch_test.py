@@ -26,7 +26,7 @@ class Launch(Case):
 
     def test_usage_errors_are_printed_once_and_exit_2(self):
         for ranks in (0, 3):
-            self.check_refused(tokenmill("run", "--max-num-seqz", "3", ranks=ranks), 2, "did you mean max-num-seqs?")
+            self.check_refused(tokenmill("run", "--max-num-seqz", "3", ranks=ranks), 2, "did you mean --max-num-seqs?")
             self.check_refused(tokenmill("run", "--model", TINY, ranks=ranks), 2, "run needs --input")
             self.check_refused(tokenmill("run", "--enable-expert-parallel", ranks=ranks), 2,
                                "--enable-expert-parallel is not available in this version")
