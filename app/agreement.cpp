@@ -10,7 +10,11 @@
 
 #include "app/file_digest.h"
 #include "app/layout.h"
+#include "app/report_files.h"
 #include "app/report_sections.h"
+#include "app/version.h"
+#include "io/record_reader.h"
+#include "jobs/output_dir.h"
 
 namespace tokenmill::app {
 namespace {
@@ -23,11 +27,17 @@ std::string as_text(const jobs::ReportValue& value) {
   return fmt::format("{}", std::get<double>(value));
 }
 
+/// Options in force that decide how fast a result comes or where it goes, not what it is.
+const std::set<std::string> kSchedule = {
+    "max_num_seqs",           "max_num_batched_tokens", "enable_prefix_caching",
+    "enable_chunked_prefill", "long_prefill_token_threshold", "max_num_partial_prefills",
+    "watermark",              "plan_window_rows",       "dedup",                  "output_format"};
+
 }  // namespace
 
 JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const std::string& numerics) {
   static const std::set<std::string> kPaths = {"model", "output", "chat_template"};
-  JobFacts facts;
+  JobFacts facts = {{"version", kVersion}};
   for (const jobs::ReportSection& section :
        {configuration_section(options, choice), sampling_section(options.sampling)}) {
     for (const auto& [name, value] : section) {
@@ -52,7 +62,25 @@ JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const s
   for (const auto& [path, front_bytes] : files)
     facts.emplace_back("model file " + (is_gguf ? "(GGUF)" : std::filesystem::path(path).filename().string()),
                        file_digest(path, front_bytes));
+  facts.emplace_back("model_name", model_name(options));
+  facts.emplace_back("created", std::to_string(source_date_epoch()));
   return facts;
+}
+
+JobFacts identity_facts(const JobFacts& facts) {
+  JobFacts out = facts;
+  std::erase_if(out, [](const auto& fact) { return kSchedule.contains(fact.first); });
+  return out;
+}
+
+bool check_results(const RunOptions& options, const JobFacts& facts) {
+  jobs::OutputUse use{.restart = options.restart,
+                      .accept_change = options.accept_change,
+                      .protected_paths = files_in_use(options)};
+  const std::vector<std::string> inputs = io::files_of(options.input);
+  use.protected_paths.insert(use.protected_paths.end(), inputs.begin(), inputs.end());
+  const jobs::Identity identity = jobs::job_identity(identity_facts(facts), options.input);
+  return jobs::can_continue(jobs::OutputDir(options.output), use, &identity);
 }
 
 void agree_on_facts(const JobFacts& facts, const parallel::Comm& world) {

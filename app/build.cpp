@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "app/agreement.h"
 #include "app/layout.h"
 #include "engine/models/layer_costs.h"
 #include "kernels/core/clock.h"
@@ -121,8 +120,9 @@ std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ra
                                        .attention_backend = options.attention_backend});
     replica->choice = choose_model(options, *replica->ops);
   });
-  agree_on_facts(
-      parallel::agree_on(world, [&] { return job_facts(options, replica->choice, replica->ops->numerics()); }), world);
+  replica->facts =
+      parallel::agree_on(world, [&] { return job_facts(options, replica->choice, replica->ops->numerics()); });
+  agree_on_facts(replica->facts, world);
   const ModelConfig& config = replica->choice.checkpoint->config();
   replica->stages = stages_of(options, config, measured_costs(options, *replica, world));
   replica->weight_sharers = weight_sharers(ranks.groups, *replica->ops);

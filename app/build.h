@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "app/agreement.h"
 #include "app/model_choice.h"
 #include "app/options.h"
 #include "app/rank_plan.h"
@@ -20,6 +21,7 @@ namespace tokenmill::app {
 struct Replica {
   std::unique_ptr<Ops> ops;
   ModelChoice choice;
+  JobFacts facts;             ///< the same on all ranks
   std::vector<Range> stages;  ///< layers of each pipeline stage
   parallel::Comm weight_sharers;  ///< the ranks that have this rank's weights in common
   RankPlan plan;

@@ -25,13 +25,14 @@ const std::vector<CommandSpec> kCommands = {
     {kValidate, "validate", "check a job and show how it would be laid out, without a launcher"},
     {kInspect, "inspect", "print a model's configuration, tensors and sizes, or why it is refused"},
     {kTokenize, "tokenize", "JSON values on standard input (text, messages or rows) to token ids"},
+    {kMerge, "merge", "one file from the finished rows of one or more runs, also while they are stopped or running"},
     {kDiff, "diff", "compare two outputs row by row"},
 };
 const std::vector<CommandSpec> kBenches = {
     {kBenchThroughput, "throughput", "requests and tokens per second on random prompts"},
     {kBenchKernels, "kernels", "time of each operation as a share of this machine's measured limits"},
 };
-const std::vector<std::string> kFutureCommands = {"merge", "report", "plan", "top"};
+const std::vector<std::string> kFutureCommands = {"report", "plan", "top"};
 
 const std::map<std::string, std::string> kShortFlags = {
     {"-tp", "--tensor-parallel-size"}, {"-pp", "--pipeline-parallel-size"}, {"-dp", "--data-parallel-size"}};
@@ -111,6 +112,8 @@ struct Parser {
     }
     if (command == kRun || command == kValidate)
       cli.add_option("JOB.yaml", job_file, "job file: the same names as the flags; flags win")->type_name("");
+    if (command == kMerge)
+      cli.add_option("DIR", directories, "output directories of runs, in the order of their rows")->type_name("");
     if (command == kDiff) {
       cli.add_option("A", first, "an output file (plain, .gz or .zst) or a job's output directory")->type_name("");
       cli.add_option("B", second, "the output to compare it with")->type_name("");
@@ -123,6 +126,7 @@ struct Parser {
   std::map<std::string, CLI::Option*> options;
   std::string job_file;
   std::string first, second;  // diff's operands
+  std::vector<std::string> directories;  // merge's
 };
 
 std::string top_help() {
@@ -234,6 +238,10 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   }
   line.job_file = as_typed(parser.job_file);
   line.operands = {as_typed(parser.first), as_typed(parser.second)};
+  if (line.command == kMerge) {
+    line.operands.clear();
+    for (const std::string& directory : parser.directories) line.operands.push_back(as_typed(directory));
+  }
   return line;
 }
 
@@ -243,7 +251,8 @@ RunOptions parse_options(const CommandLine& line) {
   if (!line.job_file.empty())
     for (const Setting& setting : read_job_file(line.job_file)) apply_setting(options, setting, line.command);
   for (const Setting& setting : line.settings) apply_setting(options, setting, line.command);
-  if (line.command == kDiff) {
+  if (line.command == kMerge) options.merge.directories = line.operands;
+  if (line.command == kDiff && line.operands.size() == 2) {  // --help has none
     options.diff.a = line.operands[0];
     options.diff.b = line.operands[1];
   }

@@ -1,5 +1,4 @@
 #pragma once
-#include <array>
 #include <string>
 #include <vector>
 
@@ -12,7 +11,7 @@ struct CommandLine {
   Command command = kRun;
   std::string command_name;       ///< "run", "bench throughput"
   std::string job_file;           ///< empty: none
-  std::array<std::string, 2> operands;  ///< diff: A and B, empty where not given
+  std::vector<std::string> operands;  ///< diff: A and B, empty where not given; merge: the directories
   std::vector<Setting> settings;  ///< in the order of the option table
   std::string text;               ///< --help or --version: what to print; then nothing else is set
 };

@@ -40,6 +40,7 @@ int run_program(const std::vector<std::string>& arguments) {
   if (line.command == kValidate) return validate_job(std::move(options), std::cout);
   if (line.command == kTokenize) return tokenize(std::move(options), std::cin, std::cout);
   if (line.command == kInspect) return inspect(std::move(options), std::cout);
+  if (line.command == kMerge) return merge_outputs(options, std::cout);
   if (line.command == kDiff) return diff_outputs(options, std::cout);
   return bench_kernels(std::move(options), std::cout);
 }

@@ -11,7 +11,7 @@ namespace {
 using S = OptionShape;
 constexpr unsigned kEngines = kRun | kBenchThroughput;
 constexpr unsigned kModels = kEngines | kInspect | kTokenize;
-constexpr unsigned kAll = kModels | kBenchKernels | kDiff;
+constexpr unsigned kAll = kModels | kBenchKernels | kDiff | kMerge;
 constexpr int64_t kMaxRanks = 1 << 20;
 constexpr int64_t kMaxTokens = int64_t{1} << 30;  // positions are counted in int32 on devices
 
@@ -61,6 +61,11 @@ void read_output_format(RunOptions& o, const Setting& s) {
     }
 }
 
+void read_durability(RunOptions& o, const Setting& s) {
+  using jobs::Durability;
+  o.durability = read_word(s, {"disk", "system"}) == "disk" ? Durability::kDisk : Durability::kSystem;
+}
+
 void read_date(RunOptions& o, const Setting& s) {
   const std::string& text = read_text(s);
   int year = 0, month = 0, day = 0;
@@ -104,7 +109,7 @@ const std::vector<OptionSpec> kBeforeSampling = {
      "the vocabulary's, e.g. <think>", kRun, [](RunOptions& o, const Setting& s) { o.think_start = read_text(s); }},
     {"think-end", "Model", S::kValue, "TEXT", "marker that thinking ends with", "the vocabulary's, e.g. </think>", kRun,
      [](RunOptions& o, const Setting& s) { o.think_end = read_text(s); }},
-    {"date", "Model", S::kValue, "YYYY-MM-DD", "the day that strftime_now in a template shows", "day of the start",
+    {"date", "Model", S::kValue, "YYYY-MM-DD", "the day that strftime_now in a template shows", "day of the job's start",
      kRun | kTokenize, read_date},
     {"add-special-tokens", "Model", S::kSwitch, "BOOL", "start and end tokens around plain strings", "true", kTokenize,
      [](RunOptions& o, const Setting& s) { o.add_special_tokens = read_bool(s); }},
@@ -116,12 +121,25 @@ const std::vector<OptionSpec> kBeforeSampling = {
      "none: ids are row numbers", kRun, [](RunOptions& o, const Setting& s) {
        o.input_ids = (read_text(s).starts_with('/') ? "" : "/") + read_text(s);
      }},
-    {"output", "Rows", S::kValue, "DIR", "directory for output.jsonl and run.yaml", "required", kRun,
+    {"output", "Rows", S::kValue, "DIR", "directory for output.jsonl and run.yaml; merge: the file to write", "required",
+     kRun | kMerge,
      [](RunOptions& o, const Setting& s) { o.output = read_text(s); }},
     {"output-format", "Rows", S::kList, "FORMAT...", "jsonl (output.jsonl), hdf5 (output.h5), or both: jsonl,hdf5",
      "jsonl", kRun, read_output_format},
-    {"restart", "Rows", S::kSwitch, "BOOL", "replace the results that DIR holds", "false", kRun,
+    {"partial", "Merge", S::kSwitch, "BOOL", "leave out rows that have no result yet", "false", kMerge,
+     [](RunOptions& o, const Setting& s) { o.merge.partial = read_bool(s); }},
+    {"restart", "Rows", S::kSwitch, "BOOL", "begin anew: replace the results that DIR holds", "false", kRun,
      [](RunOptions& o, const Setting& s) { o.restart = read_bool(s); }},
+    {"accept-change", "Rows", S::kSwitch, "BOOL",
+     "continue the job in DIR although its inputs, model, sampling or the like have changed", "false", kRun,
+     [](RunOptions& o, const Setting& s) { o.accept_change = read_bool(s); }},
+    {"retry-errors", "Rows", S::kSwitch, "BOOL", "compute rows again whose result in DIR is an error", "false", kRun,
+     [](RunOptions& o, const Setting& s) { o.retry_errors = read_bool(s); }},
+    {"commit-seconds", "Rows", S::kValue, "SECONDS", "finished rows reach the journal at least this often", "2", kRun,
+     [](RunOptions& o, const Setting& s) { o.commit_seconds = read_number(s, 0, 3600); }},
+    {"durability", "Rows", S::kValue, "disk|system",
+     "what rows in the journal survive: disk: the loss of a machine; system: the death of the processes", "disk", kRun,
+     read_durability},
     {"passthrough", "Rows", S::kList, "FIELD...", "unknown fields of native rows to repeat under \"input\"", "none",
      kRun, [](RunOptions& o, const Setting& s) { o.passthrough = s.values; }},
     {"max-row-errors", "Rows", S::kValue, "N|P%", "failed rows up to which the job counts as done (exit 0)", "0", kRun,

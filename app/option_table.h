@@ -16,6 +16,7 @@ enum Command : unsigned {
   kBenchThroughput = 8,
   kBenchKernels = 16,
   kDiff = 32,
+  kMerge = 128,
   kValidate = 64,  ///< takes all that kRun takes
 };
 

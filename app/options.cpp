@@ -14,6 +14,7 @@
 
 #include "app/report_files.h"
 #include "io/record_reader.h"
+#include "jobs/output_dir.h"
 #include "kernels/core/error.h"
 
 namespace tokenmill::app {
@@ -144,6 +145,9 @@ int64_t source_date_epoch() {
 
 std::string job_date(const RunOptions& options) {
   if (!options.date.empty()) return options.date;
+  const jobs::OutputDir output(options.output);
+  if (!options.output.empty() && !options.restart && jobs::can_continue(output, {.accept_change = true}, nullptr))
+    if (const std::string* date = jobs::Identity::read(output.identity_path()).find("date")) return *date;
   const int64_t epoch = source_date_epoch();
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(epoch > 0 ? static_cast<std::time_t>(epoch) : std::time(nullptr)));
 }

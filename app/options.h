@@ -9,6 +9,7 @@
 #include "engine/sampling.h"
 #include "engine/scheduler_options.h"
 #include "io/json.h"
+#include "jobs/journal/parts.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/log.h"
 #include "parallel/groups.h"
@@ -50,6 +51,12 @@ struct DiffOptions {
   int64_t max_differences = 20;  ///< rows printed; all are counted
 };
 
+/// `merge`: whose results, and whether some may be missing.
+struct MergeCommandOptions {
+  std::vector<std::string> directories;
+  bool partial = false;
+};
+
 /// Everything a command was asked to do: defaults, then the job file, then the flags; checked. Names are the flags'
 /// names with underscores.
 struct RunOptions {
@@ -69,6 +76,9 @@ struct RunOptions {
   bool output_jsonl = true, output_hdf5 = false;  ///< which results are written there
   std::string job_file;  ///< where options came from; empty: none
   bool restart = false;
+  bool accept_change = false, retry_errors = false;
+  double commit_seconds = 2;
+  jobs::Durability durability = jobs::Durability::kDisk;
   std::vector<std::string> passthrough;  ///< unknown fields of native rows that go to the output
   RowErrorLimit max_row_errors;
   bool row_metrics = false;
@@ -112,6 +122,7 @@ struct RunOptions {
   bool add_special_tokens = true;  ///< tokenize: start and end tokens around plain strings
   BenchOptions bench;
   DiffOptions diff;
+  MergeCommandOptions merge;
   ValidateOptions validate;
 
   std::optional<log::Level> log_level;  ///< --log-level, else TOKENMILL_LOG_LEVEL, else info
@@ -124,7 +135,8 @@ parallel::Grid asked_grid(const RunOptions& options);
 /// replaced by the sorted files), the ranks. world_size is the number of ranks that will run. Throws Error(kConfig).
 void finish_options(RunOptions& options, const std::string& command, int world_size);
 
-/// The day that strftime_now shows: --date, else SOURCE_DATE_EPOCH's day, else today (UTC), as YYYY-MM-DD.
+/// The day that strftime_now shows: --date, else the day on which the job in options.output began if the run may continue
+/// it, else SOURCE_DATE_EPOCH's day, else today (UTC), as YYYY-MM-DD.
 std::string job_date(const RunOptions& options);
 
 /// --log-level, else TOKENMILL_LOG_LEVEL, else info. Throws Error(kConfig) for an unknown level in the variable.

@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <iterator>
+#include <span>
+#include <vector>
 
 #include "engine/row_times.h"
 
@@ -18,6 +22,26 @@ void append_seconds(std::string& out, const char* name, std::optional<double> se
 
 std::string part_path(const std::string& directory, int replica) {
   return fmt::format("{}/journal/row_metrics.{:05d}.jsonl", directory, replica);
+}
+
+/// A run that was killed may have left half a line.
+io::File open_behind_last_line(const std::string& path) {
+  constexpr int64_t kMostBytes = 4096;  // of a line
+  io::File file = io::File::open_append(path);
+  const int64_t size = file.size(), first = std::max<int64_t>(0, size - kMostBytes);
+  std::string end(static_cast<size_t>(size - first), '\0');
+  if (size > 0) io::File::open_read(path).read_exactly_at(first, std::as_writable_bytes(std::span(end)));
+  file.truncate(first + static_cast<int64_t>(end.rfind('\n') + 1));
+  return file;
+}
+
+/// In the order of the replicas.
+std::vector<std::string> part_paths(const std::string& directory) {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(directory + "/journal"))
+    if (entry.path().filename().string().starts_with("row_metrics.")) paths.push_back(entry.path().string());
+  std::sort(paths.begin(), paths.end());
+  return paths;
 }
 
 }  // namespace
@@ -40,17 +64,17 @@ std::string row_metrics_line(int64_t row, int rank, const RequestOutput& output)
 }
 
 RowMetrics::RowMetrics(const std::string& directory, int replica, int rank)
-    : rank_(rank), writer_(io::File::create(part_path(directory, replica))) {}
+    : rank_(rank), writer_(open_behind_last_line(part_path(directory, replica))) {}
 
 void RowMetrics::add(int64_t row, const RequestOutput& output) {
   writer_.write(row_metrics_line(row, rank_, output) + "\n");
 }
 
-void RowMetrics::merge(const std::string& directory, int num_replicas) {
+void RowMetrics::merge(const std::string& directory) {
   io::AtomicFile merged(directory + "/row_metrics.jsonl");
   std::string buffer(static_cast<size_t>(io::kReadChunkBytes), '\0');
-  for (int replica = 0; replica < num_replicas; ++replica) {
-    io::File part = io::File::open_read(part_path(directory, replica));
+  for (const std::string& path : part_paths(directory)) {
+    io::File part = io::File::open_read(path);
     while (const int64_t bytes = part.read_some(std::as_writable_bytes(std::span(buffer))))
       merged.write(std::string_view(buffer).substr(0, static_cast<size_t>(bytes)));
   }

@@ -129,6 +129,10 @@ void File::sync() {
   if (::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS) fail(path_, "fsync", errno);  // EINVAL: pipes, /dev/null
 }
 
+void File::sync_data() {
+  if (::fdatasync(fd_) != 0 && errno != EINVAL && errno != EROFS) fail(path_, "fdatasync", errno);
+}
+
 void File::close() {
   const int fd = std::exchange(fd_, -1);
   if (fd >= 0 && ::close(fd) != 0 && errno != EINTR) fail(path_, "close", errno);
@@ -194,6 +198,13 @@ void FileWriter::sync() {
   flush();
   failed_ = true;  // after a failed fsync the kernel may have dropped the pages: a second fsync would lie
   file_.sync();
+  failed_ = false;
+}
+
+void FileWriter::sync_data() {
+  flush();
+  failed_ = true;  // as in sync()
+  file_.sync_data();
   failed_ = false;
 }
 

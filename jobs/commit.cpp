@@ -1,28 +1,71 @@
 #include "jobs/commit.h"
 
+#include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <optional>
 
 #include "io/file.h"
+#include "jobs/journal/advice.h"
 #include "jobs/journal/ledger.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill::jobs {
 namespace {
 
-void append(io::FileWriter& part, LedgerWriter& ledger, FinishedRow row, uint64_t row_digest) {
-  TM_ASSERT(row.record.find('\n') == std::string::npos, "the record of row {} holds a newline", row.row);
-  row.record += '\n';
-  const int64_t offset = part.offset();
-  part.write(row.record);
-  ledger.append({.row = row.row,
-                 .offset = offset,
-                 .length = part.offset() - offset,
-                 .record_digest = digest(row.record),
-                 .row_digest = row_digest,
-                 .failed = row.failed});
-}
+std::string parent(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
 
 }  // namespace
+
+/// A part and its ledger, open for writing.
+class Commit::Files {
+ public:
+  Files(const PartPaths& paths, bool synced)
+      : part_(io::File::create_new(paths.part)), ledger_(paths.ledger, synced), synced_(synced) {
+    if (!synced_) return;
+    io::sync_directory(parent(paths.part));
+    io::sync_directory(parent(paths.ledger));
+  }
+
+  void append(FinishedRow row, uint64_t row_digest) {
+    TM_ASSERT(row.record.find('\n') == std::string::npos, "the record of row {} holds a newline", row.row);
+    row.record += '\n';
+    const int64_t offset = part_.offset();
+    part_.write(row.record);
+    ledger_.append({.row = row.row,
+                    .offset = offset,
+                    .length = part_.offset() - offset,
+                    .record_digest = digest(row.record),
+                    .row_digest = row_digest,
+                    .failed = row.failed});
+    ++uncommitted_;
+  }
+
+  int64_t uncommitted() const { return uncommitted_; }
+
+  /// An entry never reaches the ledger before its record is as safe as it will be.
+  void commit() {
+    if (synced_) {
+      part_.sync_data();
+      ledger_.sync_data();
+    } else {
+      part_.flush();
+      ledger_.flush();
+    }
+    uncommitted_ = 0;
+  }
+
+  void close() {
+    part_.close();
+    ledger_.close();
+  }
+
+ private:
+  io::FileWriter part_;
+  LedgerWriter ledger_;
+  bool synced_;
+  int64_t uncommitted_ = 0;
+};
 
 Commit::Commit(const PartPaths& paths, const CommitOptions& options,
                std::function<void(const std::exception&)> on_error)
@@ -62,32 +105,33 @@ void Commit::run() {
 
 void Commit::write_all() {
   using Clock = std::chrono::steady_clock;
+  std::optional<Files> files;
+  auto last_commit = Clock::now();
   const auto check = [&] {
     if (options_.before_commit) options_.before_commit();
   };
-  check();
-  io::FileWriter part(io::File::create_new(paths_.part));
-  LedgerWriter ledger(paths_.ledger);
-  auto last_commit = Clock::now();
-  int64_t uncommitted = 0;
+  const auto commit = [&] {
+    check();
+    with_advice([&] { files->commit(); });
+    last_commit = Clock::now();
+  };
   while (!queue_.ended()) {
-    if (auto entry = queue_.pop(uncommitted > 0 ? options_.commit_s / 4 : 1.0)) {
-      append(part, ledger, std::move(entry->row), entry->row_digest);
-      ++uncommitted;
+    const double since_s = std::chrono::duration<double>(Clock::now() - last_commit).count();
+    const bool waits = !files || files->uncommitted() == 0;
+    if (auto entry = queue_.pop(waits ? 1.0 : std::max(0.0, options_.commit_s - since_s))) {
+      if (!files) check();
+      with_advice([&] {
+        if (!files) files.emplace(paths_, options_.durability == Durability::kDisk);
+        files->append(std::move(entry->row), entry->row_digest);
+      });
     }
-    const auto now = Clock::now();
-    const bool due = std::chrono::duration<double>(now - last_commit).count() >= options_.commit_s;
-    if (uncommitted == LedgerWriter::kMaxUnflushed || (uncommitted > 0 && due)) {
-      check();
-      part.flush();  // a ledger entry never reaches the file before its record
-      ledger.flush();
-      last_commit = now;
-      uncommitted = 0;
-    }
+    const int64_t uncommitted = files ? files->uncommitted() : 0;
+    const bool due = std::chrono::duration<double>(Clock::now() - last_commit).count() >= options_.commit_s;
+    if (uncommitted == LedgerWriter::kMaxUnflushed || (uncommitted > 0 && due)) commit();
   }
-  if (uncommitted > 0) check();
-  part.close();
-  ledger.close();
+  if (!files) return;
+  if (files->uncommitted() > 0) commit();
+  with_advice([&] { files->close(); });
 }
 
 }  // namespace tokenmill::jobs

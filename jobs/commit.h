@@ -7,35 +7,30 @@
 
 #include "jobs/bounded_queue.h"
 #include "jobs/generator.h"
+#include "jobs/journal/parts.h"
 
 namespace tokenmill::jobs {
 
-/// A part file and its ledger (jobs/README.md).
-struct PartPaths {
-  std::string part;
-  std::string ledger;
-};
-
 struct CommitOptions {
-  double commit_s =
-      2;  ///< finished rows reach the operating system at least this often: records first, then the ledger
+  double commit_s = 2;  ///< finished rows are committed at least this often: records first, then their ledger entries
+  Durability durability = Durability::kDisk;
   /// Called on the thread before the files are made and before finished rows go into them; throws to stop. May be empty.
   std::function<void()> before_commit = {};
   int64_t max_queued_rows = 4096;
   int64_t max_queued_bytes = int64_t{16} << 20;
 };
 
-/// The thread that appends finished rows to one part file and its ledger.
+/// The thread that appends finished rows to one new part file and its ledger. Without rows there are no files.
 class Commit {
  public:
-  /// Creates both files. on_error runs once on the thread when writing fails; later rows are dropped then.
+  /// on_error runs once on the thread when writing fails; later rows are dropped then.
   Commit(const PartPaths& paths, const CommitOptions& options, std::function<void(const std::exception&)> on_error);
   /// Writes what is queued, then ends; errors went to on_error. Use close() to know that all is written.
   ~Commit();
 
   /// Takes a row over; waits while the queue is full. Throws Error(kIo) when writing has failed.
   void push(FinishedRow row, uint64_t row_digest);
-  /// Returns when every row pushed is in the files and they are closed. Throws Error(kIo) when writing has failed.
+  /// Returns when every row pushed is committed and the files are closed. Throws Error(kIo) when writing has failed.
   void close();
 
  private:
@@ -43,6 +38,7 @@ class Commit {
     FinishedRow row;
     uint64_t row_digest = 0;
   };
+  class Files;
   void run();
   void write_all();
   const PartPaths paths_;

@@ -16,6 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kCopyBytes = size_t{1} << 20;
+constexpr int64_t kMostRatio = 64;  // unpacked to packed bytes of text; more is possible
 
 void check_input(const std::string& input) {
   const std::string path = io::split_record_path(input).file;
@@ -28,16 +29,24 @@ void check_input(const std::string& input) {
     throw Error(ErrorKind::kInput, "input {} is not a regular file{}", path, error ? ": " + error.message() : "");
 }
 
-/// Unpacks path into scratch_path. The unpacked size is not known in advance: the packed size is checked first, then
-/// the file system's word counts.
+/// Bytes of a packed file, counted up to one more than `most`.
+int64_t unpacked_bytes(const std::string& path, int64_t most) {
+  const auto stream = io::open_byte_stream(path);
+  std::vector<std::byte> buffer(kCopyBytes);
+  int64_t bytes = 0;
+  while (bytes <= most) {
+    const int64_t n = stream->read(buffer);
+    if (n == 0) break;
+    bytes += n;
+  }
+  return bytes;
+}
+
+/// Unpacks path into scratch_path, where there is room as far as that can be known.
 void unpack(const std::string& path, const std::string& scratch_path) {
-  const auto free_bytes = static_cast<int64_t>(fs::space(fs::path(scratch_path).parent_path()).available);
-  const auto packed_bytes = static_cast<int64_t>(fs::file_size(path));
-  if (free_bytes < packed_bytes)
-    throw Error(ErrorKind::kIo,
-                "{} is packed and must be unpacked to {}, where {} bytes are free, fewer than its {} "
-                "packed bytes; free space there or choose another --output",
-                path, scratch_path, free_bytes, packed_bytes);
+  const std::string directory = fs::path(scratch_path).parent_path().string();
+  const auto free_bytes = static_cast<int64_t>(fs::space(directory).available);
+  check_room_to_unpack(path, directory, free_bytes);
   log::debug("unpacking {} to {}", path, scratch_path);
   const auto stream = io::open_byte_stream(path);
   io::FileWriter writer(io::File::create(scratch_path));
@@ -192,6 +201,17 @@ Index Index::deserialize(const std::string& bytes) {
 
 void check_inputs(const std::vector<std::string>& inputs) {
   for (const std::string& path : inputs) check_input(path);
+}
+
+void check_room_to_unpack(const std::string& path, const std::string& directory, int64_t free_bytes) {
+  const auto packed_bytes = static_cast<int64_t>(fs::file_size(path));
+  if (free_bytes / kMostRatio >= packed_bytes) return;
+  const int64_t bytes = unpacked_bytes(path, free_bytes);
+  if (bytes <= free_bytes) return;
+  throw Error(ErrorKind::kIo,
+              "{} is packed ({} bytes) and must be unpacked to {}, where {} bytes are free, fewer than it has; free space "
+              "there or choose another --output",
+              path, packed_bytes, directory, free_bytes);
 }
 
 void check_as_indexed(const Index& index) {

@@ -67,6 +67,9 @@ class Index {
 
 /// Throws Error(kInput) naming the first input that is not an existing regular file.
 void check_inputs(const std::vector<std::string>& inputs);
+/// Throws Error(kIo) when a packed file cannot be unpacked into a directory with so many free bytes. Where less than 64
+/// times its packed size is free, it is unpacked once without writing to know its size; text rarely packs better.
+void check_room_to_unpack(const std::string& path, const std::string& directory, int64_t free_bytes);
 /// On any rank: every file of the index is here and has the size that was indexed. Throws Error(kIo) naming the file.
 void check_as_indexed(const Index& index);
 /// The same for one file.

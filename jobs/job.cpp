@@ -7,6 +7,8 @@
 #include "jobs/commit.h"
 #include "jobs/control.h"
 #include "jobs/feed.h"
+#include "jobs/journal/advice.h"
+#include "jobs/journal/done_rows.h"
 #include "jobs/merge.h"
 #include "kernels/core/check.h"
 
@@ -22,13 +24,13 @@ Error as_error(const std::exception& exception) {
   return Error(ErrorKind::kInternal, std::string(exception.what()));
 }
 
-OutputClaimOptions claim_options(const JobOptions& options) {
-  OutputClaimOptions claim{.restart = options.restart,
-                           .protected_paths = options.protected_paths,
-                           .visible_within_s = options.visible_within_s};
+OutputUse output_use(const JobOptions& options) {
+  OutputUse use{.restart = options.restart,
+                .accept_change = options.accept_change,
+                .protected_paths = options.protected_paths};
   const std::vector<std::string> inputs = io::files_of(options.inputs);
-  claim.protected_paths.insert(claim.protected_paths.begin(), inputs.begin(), inputs.end());
-  return claim;
+  use.protected_paths.insert(use.protected_paths.begin(), inputs.begin(), inputs.end());
+  return use;
 }
 
 JobOptions with_leaders(JobOptions options, int num_ranks) {
@@ -45,11 +47,15 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
       session_(session),
       progress_(std::move(progress)),
       output_(options.output_dir),
-      claim_(output_, claim_options(options)),
+      claim_(output_, output_use(options), options.visible_within_s),
       start_(Clock::now()) {
   const parallel::Comm& world = session_.world();
-  parallel::run_on_root(world, [&] { check_inputs(options_.inputs); });
-  claim_.stage(world);
+  Identity identity;
+  parallel::run_on_root(world, [&] {
+    check_inputs(options_.inputs);
+    identity = job_identity(options_.identity, options_.inputs);
+  });
+  claim_.stage(identity, world);
   announce(JobPhase::kIndexing);
   const auto index_start = Clock::now();
   std::string bytes;
@@ -59,8 +65,10 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   parallel::broadcast_bytes(world, bytes, 0);
   index_ = Index::deserialize(bytes);
   parallel::agree_on(world, [&] { check_as_indexed(index_); });
-  claim_.publish(world);
+  claim_.publish(num_rows(), world);
   index_.relocate(claim_.staged_scratch_dir(), output_.scratch_dir());
+  parallel::run_on_root(world, [&] { read_journal(); });
+  before_ = parallel::gather_values(world, before_)[0];
   index_s_ = seconds_since(index_start);
 }
 
@@ -79,8 +87,22 @@ Index Job::index_inputs() {
   return index;
 }
 
+/// On rank 0: what earlier runs have done.
+void Job::read_journal() {
+  done_ = RowSet(num_rows());
+  if (claim_.run() == 0) return;
+  DoneRows rows = read_done_rows(with_advice([&] { return cut_torn_parts(output_); }), num_rows());
+  if (options_.retry_errors) {
+    rows.done.erase(rows.failed);
+    rows.failed = RowSet(num_rows());
+  }
+  before_ = {.done = rows.done.count(), .failed = rows.failed.count()};
+  done_ = std::move(rows.done);
+}
+
 void Job::announce(JobPhase phase) const {
-  if (session_.world().rank() == 0 && progress_) progress_({.phase = phase, .rows_total = num_rows()});
+  if (session_.world().rank() == 0 && progress_) 
+    progress_({.phase = phase, .rows_total = num_rows(), .rows_done = before_.done, .rows_failed = before_.failed});
 }
 
 JobOutcome Job::run(const RowCodec& codec, Generator& generator) {
@@ -109,14 +131,13 @@ int Job::replica() const {
 /// unwinds through a rank's threads, Control::fatal() ends the job where it happens.
 JobOutcome Job::run_share(const std::function<void(Control&, ReplicaReport&)>& share) {
   const parallel::Comm& world = session_.world();
-  JobOutcome outcome{.rows = num_rows(), .index_s = index_s_, .plan_s = plan_s_};
+  JobOutcome outcome{.rows = num_rows(), .failed = before_.failed, .before = before_, .index_s = index_s_, .plan_s = plan_s_};
   parallel::agree(world, std::nullopt);  // replicas start together
   ReplicaReport report{.rank = world.rank(), .host = parallel::host_name()};
   {
-    ProgressTracker tracker(num_rows());
-    RowSet done(world.rank() == 0 ? num_rows() : 0);
+    ProgressTracker tracker(num_rows(), before_);
     Control control(session_, options_.leaders, control_options(tracker),
-                    Coordinator(std::move(plan_), std::move(done), static_cast<int>(options_.leaders.size()),
+                    Coordinator(std::move(plan_), std::move(done_), static_cast<int>(options_.leaders.size()),
                                 {.max_chunk_rows = options_.max_chunk_rows, .busy_rows = options_.busy_rows}));
     share(control, report);
     control.finish();
@@ -146,7 +167,7 @@ ControlOptions Job::control_options(ProgressTracker& tracker) const {
     out.metrics_s = options_.metrics_s;
     out.on_metrics = [&](const std::vector<ReplicaStatus>& statuses, const std::vector<std::string>& distributions,
                          double now_s) {
-      options_.on_metrics(job_metrics(statuses, distributions, num_rows(), now_s));
+      options_.on_metrics(job_metrics(statuses, distributions, num_rows(), before_, now_s));
     };
   }
   return out;
@@ -156,8 +177,11 @@ ControlOptions Job::control_options(ProgressTracker& tracker) const {
 void Job::lead(const RowCodec& codec, Generator& generator, Control& control, ReplicaReport& report) {
   const auto run_start = Clock::now();
   const auto fatal = [&](const std::exception& e) { control.fatal(as_error(e)); };
-  Commit commit({output_.part_path(replica()), output_.ledger_path(replica())},
-                {.commit_s = options_.commit_s, .before_commit = [&] { claim_.check_still_ours(); }}, fatal);
+  Commit commit(output_.part(claim_.run(), replica()),
+                {.commit_s = options_.commit_s,
+                 .durability = options_.durability,
+                 .before_commit = [&] { claim_.check_still_ours(); }},
+                fatal);
   Feed feed(
       index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows},
       [&] { return control.pull(); }, fatal);
@@ -180,20 +204,19 @@ void Job::lead(const RowCodec& codec, Generator& generator, Control& control, Re
 
 void Job::merge(int64_t num_failed) const {
   claim_.check_still_ours();
-  std::vector<PartPaths> parts;
-  for (int replica = 0; replica < static_cast<int>(options_.leaders.size()); ++replica)
-    parts.push_back({output_.part_path(replica), output_.ledger_path(replica)});
-  const MergeTotals totals = options_.outputs ? merge_parts(parts, num_rows(), options_.outputs(output_))
-                                              : merge_parts(parts, num_rows(), output_.output_path());
-  TM_ASSERT(totals.failed == num_failed, "{} rows of the output failed, the replicas counted {}", totals.failed,
-            num_failed);
+  const std::vector<PartPaths> parts = list_parts(output_);
+  const MergeTotals totals =
+      options_.outputs ? merge_parts(parts, num_rows(), with_advice([&] { return options_.outputs(output_); }))
+                       : merge_parts(parts, num_rows(), output_.output_path());
+  TM_ASSERT(totals.failed == num_failed, "{} rows of the output failed, the replicas and earlier runs counted {}",
+            totals.failed, num_failed);
 }
 
 void Job::write_report(const std::vector<std::pair<std::string, ReportSection>>& sections, const JobOutcome& outcome) {
   parallel::run_on_root(session_.world(),
                         [&] {
                           claim_.check_still_ours();
-                          write_run_report(output_.report_path(), sections, options_.inputs, outcome);
+                          with_advice([&] { write_run_report(output_.report_path(), sections, options_.inputs, outcome); });
                         });
 }
 

@@ -8,12 +8,14 @@
 #include <vector>
 
 #include "io/record_writer.h"
+#include "jobs/commit.h"
 #include "jobs/generator.h"
 #include "jobs/index.h"
 #include "jobs/output_dir.h"
 #include "jobs/progress.h"
 #include "jobs/report.h"
 #include "jobs/row_plan.h"
+#include "jobs/row_set.h"
 #include "parallel/mpi.h"
 
 namespace tokenmill::jobs {
@@ -26,7 +28,11 @@ struct JobOptions {
   std::vector<int> leaders;
   std::vector<std::string> inputs;  ///< in order; patterns are already expanded
   std::string output_dir;
-  bool restart = false;  ///< replace what an earlier run left in output_dir
+  bool restart = false;        ///< replace what an earlier run left in output_dir
+  bool accept_change = false;  ///< continue a job that another identity began
+  bool retry_errors = false;   ///< compute rows again whose result is an error
+  /// What decides the results besides the inputs (Identity); rank 0's counts.
+  Identity::Facts identity;
   std::vector<std::string> protected_paths;  ///< what else the run uses (model, job file, ...): never replaced
   io::RecordReaderOptions reader;
   /// Sees every record while rank 0 indexes the inputs (IndexOptions::on_record); called on rank 0 only.
@@ -39,24 +45,26 @@ struct JobOptions {
   int64_t queued_rows = 64;      ///< encoded and waiting on each replica; as many as the Generator may want at once
   /// Makes what the merge writes, on rank 0, committed in this order. Empty: output.jsonl alone.
   std::function<std::vector<std::unique_ptr<io::RecordWriter>>(const OutputDir&)> outputs = {};
-  double commit_s = 2;           ///< finished rows are on their way to the disk at least this often
+  double commit_s = 2;           ///< CommitOptions
+  Durability durability = Durability::kDisk;
   double progress_s = 2;
   double metrics_s = 5;             ///< between calls of on_metrics
   MetricsCallback on_metrics = {};  ///< given on every rank, or on none; called on rank 0. May be empty
   double visible_within_s = 10;  ///< how long a rank looks for what rank 0 wrote in output_dir
 };
 
-/// One job, on every rank: its constructor does what can fail early (inputs, output directory, index) and replaces
-/// earlier results last; run() does the rows.
+/// One job, on every rank: its constructor does what can fail early (inputs, output directory, index), then replaces
+/// earlier results or takes over what earlier runs of the job have done; run() does the other rows.
 class Job {
  public:
   /// Collective over the session's world. Throws the same AgreedError on every rank: inputs that cannot be read, an
-  /// output directory that holds results, or things that are not tokenmill's, or is not shared by all ranks; earlier
-  /// results are then still there. progress may be empty; it is called on rank 0
-  /// only.
+  /// output directory that holds another job's results, or things that are not tokenmill's, or is not shared by all
+  /// ranks; earlier results are then still there. progress may be empty; it is called on rank 0 only.
   Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallback progress = {});
 
   int64_t num_rows() const { return index_.num_rows(); }
+  /// What earlier runs did, on every rank; rows that are tried again do not count.
+  const RowsBefore& before() const { return before_; }
   const Index& index() const { return index_; }
 
   /// Collective, once: leaders call run(), the other ranks follow(). Pulls rows until there are none, then merges the
@@ -75,6 +83,7 @@ class Job {
   int replica() const;
   void announce(JobPhase phase) const;
   Index index_inputs();
+  void read_journal();
   void merge(int64_t num_failed) const;
 
   const JobOptions options_;
@@ -84,7 +93,9 @@ class Job {
   OutputClaim claim_;
   const std::chrono::steady_clock::time_point start_;
   Index index_;
-  RowPlan plan_;  // on rank 0, until run()
+  RowPlan plan_;  // on rank 0, until run(), as done_
+  RowSet done_;
+  RowsBefore before_;
   double index_s_ = 0, plan_s_ = 0;
 };
 

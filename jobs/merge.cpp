@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "io/file.h"
+#include "jobs/journal/advice.h"
 #include "jobs/journal/ledger.h"
 #include "jobs/part_reader.h"
 #include "kernels/core/check.h"
@@ -23,9 +24,6 @@ class Ledgers {
     std::vector<LedgerEntry> entries;
     for (size_t part = 0; part < parts.size(); ++part) {
       const LedgerReader reader(parts[part].ledger);
-      if (reader.torn_bytes() > 0)
-        throw Error(ErrorKind::kIo, "{}: the last {} bytes are torn; the run that wrote it did not finish",
-                    reader.path(), reader.torn_bytes());
       for (int64_t first = 0; first < reader.num_entries(); first += kBlockEntries) {
         entries.resize(static_cast<size_t>(std::min(kBlockEntries, reader.num_entries() - first)));
         reader.read(first, entries);
@@ -36,7 +34,7 @@ class Ledgers {
     }
   }
 
-  /// Calls use(part, entry) for the entries of rows [begin, end), in no order.
+  /// Calls use(part, entry) for the entries of rows [begin, end), by part, then by entry.
   template <typename Use>
   void for_rows(int64_t begin, int64_t end, Use&& use) const {
     std::vector<LedgerEntry> entries;
@@ -82,8 +80,7 @@ struct Slot {
 
 class Merge {
  public:
-  Merge(const std::vector<PartPaths>& parts, const std::vector<std::unique_ptr<io::RecordWriter>>& outputs,
-        const MergeOptions& options)
+  Merge(const std::vector<PartPaths>& parts, const MergeOutputs& outputs, const MergeOptions& options)
       : parts_(parts), ledgers_(parts), reader_(parts), outputs_(outputs), options_(options) {}
 
   MergeTotals run(int64_t num_rows) {
@@ -95,7 +92,6 @@ class Merge {
       collect(begin, end);
       for (int64_t row = begin; row < end;) row = copy_some(begin, row, end);
     }
-    for (const auto& output : outputs_) output->commit();
     return totals_;
   }
 
@@ -104,8 +100,10 @@ class Merge {
     slots_.assign(static_cast<size_t>(end - begin), Slot{});
     ledgers_.for_rows(begin, end, [&](size_t part, const LedgerEntry& entry) {
       Slot& slot = slots_[static_cast<size_t>(entry.row - begin)];
-      TM_ASSERT(slot.place.part < 0, "row {} was written twice, in {} and {}", entry.row,
-                parts_[static_cast<size_t>(std::max(slot.place.part, 0))].part, parts_[part].part);
+      if (entry.partial) return;
+      const PartPaths* earlier = slot.place.part < 0 ? nullptr : &parts_[static_cast<size_t>(slot.place.part)];
+      TM_ASSERT(earlier == nullptr || earlier->run < parts_[part].run, "row {} was written twice, in {} and {}",
+                entry.row, earlier->part, parts_[part].part);
       slot = {.place = {static_cast<int32_t>(part), entry.offset, entry.length},
               .record_digest = entry.record_digest,
               .failed = entry.failed};
@@ -115,17 +113,22 @@ class Merge {
   /// Copies rows from `row` on, as many as batch_bytes hold and at least one; returns the next one.
   int64_t copy_some(int64_t window_begin, int64_t row, int64_t window_end) {
     places_.clear();
+    rows_.clear();
     const int64_t first = row;
     for (int64_t bytes = 0; row < window_end; ++row) {
       const Slot& slot = slots_[static_cast<size_t>(row - window_begin)];
-      TM_ASSERT(slot.place.part >= 0, "row {} has no result in any part", row);
+      if (slot.place.part < 0) {
+        TM_ASSERT(options_.allow_missing, "row {} has no result in any part", row);
+        continue;
+      }
       bytes += slot.place.length;
       if (bytes > options_.batch_bytes && row > first) break;
       places_.push_back(slot.place);
+      rows_.push_back(row);
     }
     reader_.read(places_);
     for (size_t i = 0; i < places_.size(); ++i)
-      copy(first + static_cast<int64_t>(i), slots_[static_cast<size_t>(first - window_begin) + i], reader_.record(i));
+      copy(rows_[i], slots_[static_cast<size_t>(rows_[i] - window_begin)], reader_.record(i));
     return row;
   }
 
@@ -135,7 +138,9 @@ class Merge {
                   "{}: the record of row {} (byte {}, {} bytes) is damaged: its checksum is not the "
                   "ledger's",
                   parts_[static_cast<size_t>(slot.place.part)].part, row, slot.place.offset, slot.place.length);
-    for (const auto& output : outputs_) output->write(row, record);
+    with_advice([&] {
+      for (const auto& output : outputs_) output->write(row, record);
+    });
     totals_.bytes += static_cast<int64_t>(record.size());
     ++totals_.rows;
     totals_.failed += slot.failed ? 1 : 0;
@@ -144,25 +149,35 @@ class Merge {
   const std::vector<PartPaths>& parts_;
   Ledgers ledgers_;
   PartReader reader_;
-  const std::vector<std::unique_ptr<io::RecordWriter>>& outputs_;
+  const MergeOutputs& outputs_;
   const MergeOptions options_;
   std::vector<Slot> slots_;
-  std::vector<RecordPlace> places_;  // scratch
+  std::vector<RecordPlace> places_;  // scratch, as rows_
+  std::vector<int64_t> rows_;
   MergeTotals totals_;
 };
 
 }  // namespace
 
-MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& output_path,
-                        const MergeOptions& options) {
-  std::vector<std::unique_ptr<io::RecordWriter>> outputs;
-  outputs.push_back(std::make_unique<io::LineWriter>(output_path));
-  return merge_parts(parts, num_rows, outputs, options);
+MergeTotals append_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const MergeOutputs& outputs,
+                         const MergeOptions& options) {
+  return Merge(parts, outputs, options).run(num_rows);
 }
 
-MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows,
-                        const std::vector<std::unique_ptr<io::RecordWriter>>& outputs, const MergeOptions& options) {
-  return Merge(parts, outputs, options).run(num_rows);
+MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const MergeOutputs& outputs,
+                        const MergeOptions& options) {
+  const MergeTotals totals = append_parts(parts, num_rows, outputs, options);
+  with_advice([&] {
+    for (const auto& output : outputs) output->commit();
+  });
+  return totals;
+}
+
+MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& output_path,
+                        const MergeOptions& options) {
+  MergeOutputs outputs;
+  with_advice([&] { outputs.push_back(std::make_unique<io::LineWriter>(output_path)); });
+  return merge_parts(parts, num_rows, outputs, options);
 }
 
 }  // namespace tokenmill::jobs

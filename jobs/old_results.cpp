@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -23,10 +22,26 @@ bool is_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
+/// name is digits, "-", digits, suffix: a run and a replica.
+bool is_part(std::string_view name, std::string_view suffix) {
+  const size_t dash = name.find('-');
+  return dash != name.npos && name.ends_with(suffix) && is_digits(name.substr(0, dash)) &&
+         is_digits(name.substr(dash + 1, name.size() - suffix.size() - dash - 1));
+}
+
 /// name is prefix, digits, suffix.
 bool is_numbered(std::string_view name, std::string_view prefix, std::string_view suffix) {
   if (name.size() < prefix.size() + suffix.size() || !name.starts_with(prefix) || !name.ends_with(suffix)) return false;
   return is_digits(name.substr(prefix.size(), name.size() - prefix.size() - suffix.size()));
+}
+
+/// What a journal's marker says; empty: it is no journal of tokenmill's.
+std::string marker_of(const fs::path& journal) {
+  const fs::path marker = journal / OutputDir::kMarkerName;
+  std::error_code error;
+  if (!fs::is_regular_file(fs::symlink_status(marker, error)) || fs::file_size(marker, error) > 64) return "";
+  std::string text = io::read_file(marker.string(), 64);
+  return text.starts_with("tokenmill journal ") && text.ends_with('\n') ? text : "";
 }
 
 /// Collects what may be removed and what must stay.
@@ -42,6 +57,7 @@ class Survey {
       add_file(path);
   }
 
+  bool all_ours() const { return foreign_.empty(); }
   std::vector<std::string> take() {
     if (foreign_.empty()) return std::move(removable_);
     const size_t named = std::min(kMaxNamed, foreign_.size());
@@ -90,22 +106,25 @@ class Survey {
     std::vector<fs::path> entries;
     if (!list(path, entries)) return;
     for (const fs::path& entry : entries)
-      if (is_numbered(entry.filename().string(), "", suffix) || entry.filename().string() == other)
+      if (is_part(entry.filename().string(), suffix) || is_numbered(entry.filename().string(), "", suffix) ||
+          entry.filename().string() == other)
         add_file(entry);
       else
         add_foreign(entry, "unknown");
     removable_.push_back(path.string());
   }
 
-  /// An empty one is what an interruption leaves between making the directory and its marker.
+  /// An empty one is what an interruption leaves between making the directory and its marker. The identity goes first: a
+  /// journal without it is not continued, so that an interrupted removal does not make a job of the rest.
   void add_journal(const fs::path& path) {
     std::vector<fs::path> entries;
     if (!list(path, entries)) return;
-    if (!entries.empty() && !is_marked(path)) {
+    if (!entries.empty() && marker_of(path).empty()) {
       add_foreign(path, fmt::format("without tokenmill's {} file", OutputDir::kMarkerName));
       return;
     }
-    const fs::path marker = path / OutputDir::kMarkerName;
+    const fs::path marker = path / OutputDir::kMarkerName, identity = path / OutputDir::kIdentityName;
+    if (std::find(entries.begin(), entries.end(), identity) != entries.end()) add_file(identity);  // first: see above
     for (const fs::path& entry : entries) {
       const std::string name = entry.filename().string();
       if (name == "parts")
@@ -114,22 +133,15 @@ class Survey {
         add_numbered(entry, ".jsonl", OutputDir::kRowPlanName);
       else if (name == "ledger")
         add_numbered(entry, ".ledger");
-      else if (name == OutputDir::kOwnerName || is_numbered(name, "row_metrics.", ".jsonl"))
+      else if (name == OutputDir::kOwnerName || name == kNewOwnerName || is_numbered(name, "row_metrics.", ".jsonl"))
         add_file(entry);
-      else if (entry != marker)
+      else if (entry != marker && entry != identity)
         add_foreign(entry, "unknown");
     }
     if (!entries.empty()) removable_.push_back(marker.string());  // last: an interrupted removal can be repeated
     removable_.push_back(path.string());
   }
 
-  static bool is_marked(const fs::path& journal) {
-    const fs::path marker = journal / OutputDir::kMarkerName;
-    std::error_code error;
-    if (!fs::is_regular_file(fs::symlink_status(marker, error))) return false;
-    if (fs::file_size(marker, error) != std::strlen(kJournalMarker) || error) return false;
-    return io::read_file(marker.string(), 1024) == kJournalMarker;
-  }
 
   const OutputDir& directory_;
   std::vector<std::string> removable_, foreign_;
@@ -137,11 +149,30 @@ class Survey {
 
 }  // namespace
 
+std::string journal_problem(const OutputDir& directory) {
+  const std::string marker = marker_of(directory.journal());
+  if (marker.empty()) return "and a journal that is not tokenmill's";
+  if (marker != kJournalMarker) return "by another version of tokenmill (" + marker.substr(0, marker.size() - 1) + ")";
+  std::error_code error;
+  if (fs::is_regular_file(fs::symlink_status(directory.identity_path(), error))) return "";
+  return "whose removal was interrupted";  // the identity goes first
+}
+
 std::vector<std::string> removable_results(const OutputDir& directory, const std::string& own) {
   Survey survey(directory);
-  for (const std::string& name : directory.results())
-    if (directory.path() + "/" + name != own) survey.add(name);
+  for (const std::string& name : directory.results()) survey.add(name);
+  for (const std::string& name : directory.leftovers())
+    if (name != own) survey.add(name);
   return survey.take();
+}
+
+void remove_leftovers(const OutputDir& directory, const std::string& own) {
+  for (const std::string& name : directory.leftovers()) {
+    if (name == own) continue;
+    Survey survey(directory);
+    survey.add(name);
+    if (survey.all_ours()) remove_paths(survey.take());
+  }
 }
 
 bool lies_in(const std::string& directory, const std::string& result, const std::string& path) {
@@ -156,8 +187,8 @@ void check_not_results(const OutputDir& directory, const std::vector<std::string
     for (const std::string& path : paths)
       if (lies_in(directory.path(), result, path))
         throw Error(ErrorKind::kConfig,
-                    "{} is used by this run and is among the results in {} that --restart would remove; move it, or "
-                    "choose another --output",
+                    "{} is used by this run and is among the results in {} that it replaces; move it, or choose another "
+                    "--output",
                     path, directory.path());
 }
 

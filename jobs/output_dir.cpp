@@ -1,19 +1,18 @@
 #include "jobs/output_dir.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <optional>
 #include <random>
-#include <sstream>
 #include <system_error>
 #include <thread>
 
 #include "io/file.h"
+#include "jobs/journal/advice.h"
+#include "jobs/journal/owner.h"
 #include "jobs/old_results.h"
 #include "kernels/core/log.h"
 
@@ -24,7 +23,6 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kResults[] = {"output.jsonl", "output.h5", "run.yaml", "row_metrics.jsonl", "journal"};
-constexpr int64_t kMaxOwnerBytes = 4096;
 constexpr double kReplacing_s = 1;  // how long another run may take from removing a journal to naming itself
 
 /// "output.jsonl.tmp.1234" of io::AtomicFile, "journal.tmp.0123456789abcdef" of a run that did not begin.
@@ -47,40 +45,24 @@ void make_directory(const std::string& path) {
                 error ? error.message() : "something else has its name");
 }
 
+/// Durable before anything that relies on it is.
 void write_new_file(const std::string& path, const std::string& text) {
-  io::File file = io::File::create_new(path);
+  io::File file = io::File::create(path);
   file.write_all(text);
+  file.sync();
   file.close();
+}
+
+void rename_path(const std::string& from, const std::string& to) {
+  std::error_code error;
+  fs::rename(from, to, error);
+  if (error) throw Error(ErrorKind::kIo, "{} cannot be renamed to {}: {}", from, to, error.message());
 }
 
 std::string random_token() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
 }
-
-/// Who a journal belongs to: lines of a name and a value.
-struct Owner {
-  std::string host, pid, started, token;
-
-  static std::optional<Owner> read(const std::string& journal) {
-    std::istringstream text;
-    try {
-      text.str(io::read_file(journal + "/" + OutputDir::kOwnerName, kMaxOwnerBytes));
-    } catch (const Error&) {
-      return std::nullopt;
-    }
-    Owner owner;
-    for (std::string name, value; text >> name >> value;) {
-      if (name == "host") owner.host = value;
-      if (name == "pid") owner.pid = value;
-      if (name == "started") owner.started = value;
-      if (name == "token") owner.token = value;
-    }
-    if (owner.token.empty()) return std::nullopt;  // being written
-    return owner;
-  }
-  std::string text() const { return fmt::format("host {}\npid {}\nstarted {}\ntoken {}\n", host, pid, started, token); }
-};
 
 /// Waits a little for an owner that is just being written.
 std::optional<Owner> read_owner(const std::string& journal, double within_s) {
@@ -102,22 +84,46 @@ std::optional<Owner> read_owner(const std::string& journal, double within_s) {
               directory.path());
 }
 
-void refuse(const OutputDir& directory, const std::vector<std::string>& results) {
-  if (results.empty()) return;
+[[noreturn]] void refuse(const OutputDir& directory, const std::vector<std::string>& results, const std::string& why) {
   throw Error(ErrorKind::kConfig,
-              "output directory {} holds results of an earlier run ({}); give --restart to replace "
-              "them, or another --output",
-              directory.path(), fmt::join(results, ", "));
+              "output directory {} holds results of an earlier run ({}) {}; give --restart to replace them, or another "
+              "--output",
+              directory.path(), fmt::join(results, ", "), why);
+}
+
+void compare(const OutputDir& directory, const OutputUse& use, const Identity& identity) {
+  const std::string difference = identity.difference_from(Identity::read(directory.identity_path()));
+  if (difference.empty()) return;
+  if (!use.accept_change)
+    throw Error(ErrorKind::kConfig,
+                "output directory {} holds a job that began otherwise: {}; undo the change to continue it, give "
+                "--accept-change to mix old results with new ones, --restart to begin anew, or another --output",
+                directory.path(), difference);
 }
 
 }  // namespace
 
-void check_output_free(const OutputDir& directory, bool restart) {
-  if (!restart) refuse(directory, directory.results());
+bool can_continue(const OutputDir& directory, const OutputUse& use, const Identity* identity,
+                  const std::string& own_journal) {
+  const std::vector<std::string> found = directory.results();
+  if (use.restart) {
+    check_not_results(directory, use.protected_paths);
+    removable_results(directory, own_journal);
+    return false;
+  }
+  if (found.empty()) return false;
+  if (std::find(found.begin(), found.end(), "journal") == found.end()) refuse(directory, found, "without their journal");
+  if (const std::string problem = journal_problem(directory); !problem.empty()) refuse(directory, found, problem);
+  check_not_results(directory, use.protected_paths);
+  if (identity != nullptr) compare(directory, use, *identity);
+  return true;
 }
 
-std::string OutputDir::part_path(int part) const { return fmt::format("{}/{:05d}.jsonl", parts_dir(), part); }
-std::string OutputDir::ledger_path(int part) const { return fmt::format("{}/{:05d}.ledger", ledgers_dir(), part); }
+PartPaths OutputDir::part(int64_t run, int64_t replica) const {
+  return {.part = fmt::format("{}/{:05d}-{:05d}.jsonl", parts_dir(), run, replica),
+          .ledger = fmt::format("{}/{:05d}-{:05d}.ledger", ledgers_dir(), run, replica),
+          .run = run};
+}
 
 void OutputDir::make() const { make_directory(path_); }
 
@@ -126,6 +132,12 @@ std::vector<std::string> OutputDir::results() const {
   std::error_code error;
   for (const char* name : kResults)
     if (fs::exists(fs::symlink_status(fs::path(path_) / name, error))) found.emplace_back(name);
+  return found;
+}
+
+std::vector<std::string> OutputDir::leftovers() const {
+  std::vector<std::string> found;
+  std::error_code error;
   for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
     if (is_temporary(entry->path().filename().string())) found.push_back(entry->path().filename().string());
   return found;
@@ -147,13 +159,14 @@ OutputClaim::~OutputClaim() {
   if (owner && owner->token == token_) remove_scratch(directory_.scratch_dir());
 }
 
-void OutputClaim::stage(const parallel::Comm& world) {
+void OutputClaim::stage(const Identity& identity, const parallel::Comm& world) {
   std::string token;
   is_root_ = world.rank() == 0;
   parallel::run_on_root(world, [&] {
-    check_results(false);
+    can_continue(directory_, use_, &identity);
+    identity_ = identity;
     token_ = random_token();
-    make_journal();
+    make_journal(identity);
   });
   token = token_;
   parallel::broadcast_bytes(world, token, 0);
@@ -161,9 +174,10 @@ void OutputClaim::stage(const parallel::Comm& world) {
   wait_until_visible(staged_journal(), world);
 }
 
-void OutputClaim::publish(const parallel::Comm& world) {
-  parallel::run_on_root(world, [&] { replace(); });
+void OutputClaim::publish(int64_t num_rows, const parallel::Comm& world) {
+  parallel::run_on_root(world, [&] { put_in_place(num_rows); });
   published_ = true;
+  run_ = parallel::gather_values(world, run_)[0];
   wait_until_visible(directory_.journal(), world);
 }
 
@@ -173,33 +187,44 @@ void OutputClaim::check_still_ours() const {
   if (!owner || owner->token != token_) throw_taken_over(directory_, owner);
 }
 
-/// before_removal: journals that other runs are preparing do not count then; the first to publish has the directory.
-void OutputClaim::check_results(bool before_removal) const {
-  std::vector<std::string> found = directory_.results();
-  if (before_removal) std::erase_if(found, [](const std::string& name) { return name.starts_with("journal.tmp."); });
-  if (!options_.restart) refuse(directory_, found);
-  if (!options_.restart) return;
-  check_not_results(directory_, options_.protected_paths);
-  removable_results(directory_, token_.empty() ? "" : staged_journal());
+void OutputClaim::make_journal(const Identity& identity) const {
+  directory_.make();  // by itself, so that an error names what the user named
+  with_advice([&] { write_journal(identity); });
 }
 
-void OutputClaim::make_journal() const {
-  directory_.make();  // by itself, so that an error names what the user named
+void OutputClaim::write_journal(const Identity& identity) const {
   make_directory(staged_journal());
   write_new_file(staged_journal() + "/" + OutputDir::kMarkerName, kJournalMarker);
-  const Owner owner{.host = parallel::host_name(),
-                    .pid = std::to_string(::getpid()),
-                    .started = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr))),
-                    .token = token_};
-  write_new_file(staged_journal() + "/" + OutputDir::kOwnerName, owner.text());
+  write_new_file(staged_journal() + "/" + OutputDir::kIdentityName, identity.text());
+  write_new_file(staged_journal() + "/" + OutputDir::kOwnerName, Owner::me(token_, 0, -1).text());
   for (const char* name : {"/parts", "/ledger", "/scratch"}) make_directory(staged_journal() + name);
+  io::sync_directory(staged_journal());
+}
+
+/// The first of several runs that begin at once puts its journal in place; the others find it there.
+void OutputClaim::put_in_place(int64_t num_rows) {
+  if (!Owner::read(staged_journal())) throw_taken_over(directory_, read_owner(directory_.journal(), kReplacing_s));
+  if (can_continue(directory_, use_, &identity_, staged_name())) {
+    with_advice([&] { take_over(num_rows); });
+  } else {
+    with_advice([&] { write_owner(num_rows); });
+    replace();
+  }
+  with_advice([&] { io::sync_directory(directory_.path()); });
+}
+
+/// The staged journal's owner, with what is known now. Through a new file: the one that is there may be read.
+void OutputClaim::write_owner(int64_t num_rows) const {
+  const std::string path = staged_journal() + "/" + OutputDir::kOwnerName;
+  const std::string new_path = staged_journal() + "/" + kNewOwnerName;
+  write_new_file(new_path, Owner::me(token_, run_, num_rows).text());
+  rename_path(new_path, path);
 }
 
 void OutputClaim::replace() const {
-  if (!Owner::read(staged_journal())) throw_taken_over(directory_, read_owner(directory_.journal(), kReplacing_s));
-  check_results(true);
-  if (options_.restart) {
-    const std::vector<std::string> old = removable_results(directory_, staged_journal());
+  remove_leftovers(directory_, staged_name());
+  if (use_.restart) {
+    const std::vector<std::string> old = removable_results(directory_, staged_name());
     remove_paths(old);
     if (!old.empty())
       log::debug("removed {} files and directories of an earlier run from {}", old.size(), directory_.path());
@@ -208,15 +233,37 @@ void OutputClaim::replace() const {
   fs::rename(staged_journal(), directory_.journal(), error);
   if (!error) return;
   if (const auto owner = Owner::read(directory_.journal())) throw_taken_over(directory_, owner);
-  throw Error(ErrorKind::kIo, "{} cannot be renamed to {}: {}", staged_journal(), directory_.journal(),
-              error.message());
+  with_advice([&] {
+    throw Error(ErrorKind::kIo, "{} cannot be renamed to {}: {}", staged_journal(), directory_.journal(),
+                error.message());
+  });
+}
+
+/// The owner first: from then on an earlier run that still lives adds no rows.
+void OutputClaim::take_over(int64_t num_rows) {
+  const auto before = Owner::read(directory_.journal());
+  if (before) run_ = before->run + 1;
+  const std::vector<PartPaths> parts = list_parts(directory_);
+  if (!parts.empty()) run_ = std::max(run_, parts.back().run + 1);
+  write_owner(num_rows);
+  rename_path(staged_journal() + "/" + OutputDir::kOwnerName, directory_.journal() + "/" + OutputDir::kOwnerName);
+  if (use_.accept_change) rename_path(staged_journal() + "/" + OutputDir::kIdentityName, directory_.identity_path());
+  remove_scratch(directory_.scratch_dir());
+  rename_path(staged_scratch_dir(), directory_.scratch_dir());
+  io::sync_directory(directory_.journal());
+  remove_leftovers(directory_, "");
 }
 
 /// Every rank must see what rank 0 has just written.
 void OutputClaim::wait_until_visible(const std::string& journal, const parallel::Comm& world) const {
   parallel::agree_on(world, [&] {
-    const auto owner = read_owner(journal, options_.visible_within_s);
-    if (owner && owner->token == token_) return;
+    std::optional<Owner> owner;
+    const auto give_up = Clock::now() + std::chrono::duration<double>(visible_within_s_);
+    for (;; std::this_thread::sleep_for(std::chrono::milliseconds(20))) {
+      owner = Owner::read(journal);
+      if (owner && owner->token == token_) return;
+      if (Clock::now() > give_up) break;
+    }
     if (owner) throw_taken_over(directory_, owner);
     throw Error(ErrorKind::kIo,
                 "output directory {} is not the one that rank 0 sees ({} is missing here); put it on a "

@@ -1,7 +1,11 @@
 #pragma once
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "jobs/journal/identity.h"
+#include "jobs/journal/parts.h"
 #include "parallel/mpi.h"
 
 namespace tokenmill::jobs {
@@ -11,6 +15,7 @@ class OutputDir {
  public:
   static constexpr const char* kMarkerName = "tokenmill-journal";  ///< in the journal: it is tokenmill's
   static constexpr const char* kOwnerName = "owner";               ///< in the journal: the run that it belongs to
+  static constexpr const char* kIdentityName = "identity";         ///< in the journal: what decides its results
 
   explicit OutputDir(std::string path) : path_(std::move(path)) {}
   const std::string& path() const { return path_; }
@@ -23,14 +28,16 @@ class OutputDir {
   std::string scratch_dir() const { return journal() + "/scratch"; }
   static constexpr const char* kRowPlanName = "row_plan";  ///< in scratch: the windows of the plan not in memory
   static std::string row_plan_path(const std::string& scratch_dir) { return scratch_dir + "/" + kRowPlanName; }
-  std::string part_path(int part) const;
-  std::string ledger_path(int part) const;
+  std::string identity_path() const { return journal() + "/" + kIdentityName; }
+  PartPaths part(int64_t run, int64_t replica) const;
 
   /// Makes the directory and those above it where they are missing. Throws Error(kIo).
   void make() const;
 
-  /// The names, relative to path(), of what tokenmill wrote there: results, journal, what interrupted runs left.
+  /// The names, relative to path(), of what tokenmill wrote there: results and journal.
   std::vector<std::string> results() const;
+  /// The same for what interrupted runs left: temporaries of results, journals that were not put in place.
+  std::vector<std::string> leftovers() const;
   /// path names a result of a run into this directory or lies in its journal, whether they exist or not.
   bool is_result(const std::string& path) const;
 
@@ -38,49 +45,66 @@ class OutputDir {
   std::string path_;
 };
 
-/// Throws Error(kConfig) naming the earlier results in the directory, unless they are to be replaced.
-void check_output_free(const OutputDir& directory, bool restart);
-
-struct OutputClaimOptions {
-  bool restart = false;                      ///< earlier results are replaced
-  std::vector<std::string> protected_paths;  ///< files and directories that the run uses: never removed
-  double visible_within_s = 10;              ///< how long a rank looks for what rank 0 wrote
+struct OutputUse {
+  bool restart = false;        ///< earlier results are replaced
+  bool accept_change = false;  ///< they are continued although another identity began them
+  /// Files and directories that the run uses: never removed or replaced.
+  std::vector<std::string> protected_paths;
 };
 
-/// One run's hold on its output directory. The new journal is made beside the old one (journal.tmp.TOKEN), so that old
-/// results stay until publish(): whatever fails before leaves them as they were. There are no locks (cluster file
-/// systems lose them): the journal names its owner, and a run that finds another name there stops.
+/// True when the directory holds a job that a run can continue, false when there are no results or they are to be
+/// replaced. identity: nullptr is not compared. Throws Error(kConfig): results without a journal to continue, another
+/// identity (naming the differences), a protected path among the results; with restart also what is not tokenmill's.
+/// own_journal: the name of a staged one that does not count.
+bool can_continue(const OutputDir& directory, const OutputUse& use, const Identity* identity,
+                  const std::string& own_journal = "");
+
+/// One run's hold on its output directory. A new journal is made beside the old one (journal.tmp.TOKEN), so that what is
+/// there stays until publish(): whatever fails before leaves it as it was. A job that is continued keeps its journal and
+/// gets the new owner. There are no locks (cluster file systems lose them): the journal names its owner, and a run that
+/// finds another name there stops.
 class OutputClaim {
  public:
-  OutputClaim(const OutputDir& directory, OutputClaimOptions options)
-      : directory_(directory), options_(std::move(options)) {}
+  /// visible_within_s: how long a rank looks for what rank 0 wrote.
+  OutputClaim(const OutputDir& directory, OutputUse use, double visible_within_s)
+      : directory_(directory), use_(std::move(use)), visible_within_s_(visible_within_s) {}
   /// Rank 0 removes the journal that was not published, or the unpacked inputs if the journal is still this run's.
   ~OutputClaim();
   OutputClaim(const OutputClaim&) = delete;
   OutputClaim& operator=(const OutputClaim&) = delete;
 
-  /// Collective over world, once. Makes the directory and the journal beside. Earlier results are an Error(kConfig),
-  /// and with restart what among them is not tokenmill's or is protected. Throws Error(kIo) naming the rank when the
-  /// directory cannot be made, or when a rank does not see in time what rank 0 wrote there (network file systems may
-  /// show a new file late).
-  void stage(const parallel::Comm& world);
+  /// Collective over world, once; identity: rank 0's counts. Makes the directory and the journal beside, after
+  /// can_continue(). Throws Error(kIo) naming the rank when the directory cannot be made, or when a rank does not see in
+  /// time what rank 0 wrote there (network file systems may show a new file late).
+  void stage(const Identity& identity, const parallel::Comm& world);
   /// Where inputs are unpacked before publish(); OutputDir::scratch_dir() after it.
   std::string staged_scratch_dir() const { return staged_journal() + "/scratch"; }
-  /// Collective over world, after stage(): removes the earlier results, checked again, and puts the journal in place.
-  void publish(const parallel::Comm& world);
+  /// Collective over world, after stage(): removes earlier results that are to be replaced, checked again, and puts the
+  /// journal in place; or takes the journal over that is there. num_rows: of the job.
+  void publish(int64_t num_rows, const parallel::Comm& world);
+  /// After publish(): this run's number, 0 for the first of a job.
+  int64_t run() const { return run_; }
   /// After publish(), on any rank and thread. Throws Error(kIo) naming the run that has taken the directory over.
   void check_still_ours() const;
 
  private:
-  std::string staged_journal() const { return directory_.journal() + ".tmp." + token_; }
-  void check_results(bool before_removal) const;
-  void make_journal() const;
+  std::string staged_name() const { return "journal.tmp." + token_; }
+  std::string staged_journal() const { return directory_.path() + "/" + staged_name(); }
+  bool find_results() const;
+  void make_journal(const Identity& identity) const;
+  void write_journal(const Identity& identity) const;
+  void put_in_place(int64_t num_rows);
+  void write_owner(int64_t num_rows) const;
   void replace() const;
+  void take_over(int64_t num_rows);
   void wait_until_visible(const std::string& journal, const parallel::Comm& world) const;
 
   const OutputDir directory_;
-  const OutputClaimOptions options_;
+  const OutputUse use_;
+  const double visible_within_s_;
   std::string token_;  // empty before stage()
+  Identity identity_;  // on rank 0
+  int64_t run_ = 0;
   bool is_root_ = false;
   bool published_ = false;
 };

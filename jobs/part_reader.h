@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "io/file.h"
-#include "jobs/commit.h"
+#include "jobs/journal/parts.h"
 
 namespace tokenmill::jobs {
 

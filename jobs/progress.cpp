@@ -39,9 +39,12 @@ void GeneratorStats::add(const GeneratorStats& other) {
 }
 
 JobMetrics job_metrics(const std::vector<ReplicaStatus>& replicas, const std::vector<std::string>& distributions,
-                       int64_t rows_total, double elapsed_s) {
-  JobMetrics out{
-      .num_replicas = static_cast<int64_t>(replicas.size()), .rows_total = rows_total, .elapsed_s = elapsed_s};
+                       int64_t rows_total, const RowsBefore& before, double elapsed_s) {
+  JobMetrics out{.num_replicas = static_cast<int64_t>(replicas.size()),
+                 .rows_total = rows_total,
+                 .rows_done = before.done,
+                 .rows_failed = before.failed,
+                 .elapsed_s = elapsed_s};
   for (const ReplicaStatus& replica : replicas) {
     out.rows_done += replica.rows_finished;
     out.rows_failed += replica.rows_failed;
@@ -53,7 +56,11 @@ JobMetrics job_metrics(const std::vector<ReplicaStatus>& replicas, const std::ve
 }
 
 JobProgress ProgressTracker::update(const std::vector<ReplicaStatus>& replicas, double now_s) {
-  JobProgress progress{.phase = JobPhase::kRunning, .elapsed_s = now_s, .rows_total = rows_total_};
+  JobProgress progress{.phase = JobPhase::kRunning,
+                       .elapsed_s = now_s,
+                       .rows_total = rows_total_,
+                       .rows_done = before_.done,
+                       .rows_failed = before_.failed};
   GeneratorStats sum;
   for (const ReplicaStatus& replica : replicas) {
     progress.rows_done += replica.rows_finished;

@@ -20,6 +20,12 @@ struct ReplicaStatus {
 
 enum class JobPhase { kIndexing, kRunning, kMerging };
 
+/// What earlier runs of the job did.
+struct RowsBefore {
+  int64_t done = 0;
+  int64_t failed = 0;  ///< of these
+};
+
 /// Where the job is; rates are over the last half minute.
 struct JobProgress {
   JobPhase phase = JobPhase::kRunning;
@@ -37,13 +43,13 @@ struct JobProgress {
 struct JobMetrics {
   int64_t num_replicas = 0;
   int64_t rows_total = 0, rows_done = 0, rows_failed = 0;
-  double elapsed_s = 0;  ///< since the rows began
-  GeneratorStats stats;
+  double elapsed_s = 0;  ///< since the rows of this run began
+  GeneratorStats stats;  ///< of this run
   Distributions distributions;
 };
 /// distributions: serialized, by replica; empty where a replica has sent none yet.
 JobMetrics job_metrics(const std::vector<ReplicaStatus>& replicas, const std::vector<std::string>& distributions,
-                       int64_t rows_total, double elapsed_s);
+                       int64_t rows_total, const RowsBefore& before, double elapsed_s);
 /// Called on rank 0 as ProgressCallback is, every JobOptions::metrics_s while running.
 using MetricsCallback = std::function<void(const JobMetrics&)>;
 
@@ -54,7 +60,8 @@ using ProgressCallback = std::function<void(const JobProgress&)>;
 /// Adds replicas' statuses up and measures rates: pure, the clock is the caller's.
 class ProgressTracker {
  public:
-  explicit ProgressTracker(int64_t rows_total) : rows_total_(rows_total) {}
+  explicit ProgressTracker(int64_t rows_total, const RowsBefore& before = {})
+      : rows_total_(rows_total), before_(before), samples_{Sample{.rows = before.done}} {}
   /// now_s: seconds since the phase began, monotone.
   JobProgress update(const std::vector<ReplicaStatus>& replicas, double now_s);
 
@@ -64,7 +71,8 @@ class ProgressTracker {
     int64_t rows = 0, prompt_tokens = 0, generation_tokens = 0;
   };
   int64_t rows_total_;
-  std::deque<Sample> samples_{Sample{}};
+  RowsBefore before_;
+  std::deque<Sample> samples_;
 };
 
 }  // namespace tokenmill::jobs

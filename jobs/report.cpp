@@ -169,7 +169,7 @@ JobMetrics JobOutcome::metrics() const {
     statuses.push_back(replica.status);
     distributions.push_back(replica.distributions);
   }
-  return job_metrics(statuses, distributions, rows, run_s);
+  return job_metrics(statuses, distributions, rows, before, run_s);
 }
 
 void write_run_report(const std::string& path, const std::vector<std::pair<std::string, ReportSection>>& sections,
@@ -189,6 +189,7 @@ void write_run_report(const std::string& path, const std::vector<std::pair<std::
   section("rows", {{"total", outcome.rows},
                    {"succeeded", outcome.rows - outcome.failed},
                    {"failed", outcome.failed},
+                   {"done_before", outcome.before.done},
                    {"deduplicated", totals.rows_deduplicated}});
   section("tokens", {{"prompt", totals.prompt_tokens}, {"generation", totals.generation_tokens}});
   section("seconds", {{"index", rounded(outcome.index_s)},
@@ -197,7 +198,7 @@ void write_run_report(const std::string& path, const std::vector<std::pair<std::
                       {"merge", rounded(outcome.merge_s)},
                       {"elapsed", rounded(outcome.elapsed_s)},
                       {"tail", rounded(outcome.tail_s())}});
-  section("throughput", {{"rows_per_second", per_second(outcome.rows, outcome.run_s)},
+  section("throughput", {{"rows_per_second", per_second(outcome.rows - outcome.before.done, outcome.run_s)},
                          {"prompt_tokens_per_second", per_second(totals.prompt_tokens, outcome.run_s)},
                          {"generation_tokens_per_second", per_second(totals.generation_tokens, outcome.run_s)},
                          {"dp_imbalance", rounded(outcome.dp_imbalance())}});

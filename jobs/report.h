@@ -35,6 +35,7 @@ struct ReplicaReport {
 struct JobOutcome {
   int64_t rows = 0;
   int64_t failed = 0;  ///< rows whose record carries an error
+  RowsBefore before;   ///< of both, what earlier runs did
   double index_s = 0, run_s = 0, merge_s = 0;
   double plan_s = 0;     ///< of index_s: ordering rows by how their prompts begin (rank 0's knowledge)
   double elapsed_s = 0;  ///< from the job's construction to the merged output, start-up between the two included

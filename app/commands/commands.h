@@ -25,6 +25,8 @@ int inspect(RunOptions options, std::ostream& out);
 /// Compares two outputs (options.diff) row by row; prints differences and a summary. Returns kExitDone when they are
 /// equal, kExitDifferent when not; an output that cannot be read throws Error of a kind that exits with kExitUsage.
 int diff_outputs(const RunOptions& options, std::ostream& out);
+/// Merges what the journals of options.merge.directories hold into the file options.output; prints how many rows of each.
+int merge_outputs(const RunOptions& options, std::ostream& out);
 /// Prints the time of each operation beside the limits measured on this machine.
 int bench_kernels(RunOptions options, std::ostream& out);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "app/agreement.h"
 #include "app/build.h"
 #include "app/commands/commands.h"
 #include "app/exit_codes.h"
@@ -102,12 +103,15 @@ std::vector<std::unique_ptr<io::RecordWriter>> make_outputs(const RunOptions& op
   return outputs;
 }
 
-jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, rows::IdCensus& census,
-                             jobs::MetricsCallback on_metrics) {
+jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, const JobFacts& facts,
+                             rows::IdCensus& census, jobs::MetricsCallback on_metrics) {
   return {.leaders = ranks.groups.leaders,
           .inputs = options.input,
           .output_dir = options.output,
           .restart = options.restart,
+          .accept_change = options.accept_change,
+          .retry_errors = options.retry_errors,
+          .identity = identity_facts(facts),
           .protected_paths = files_in_use(options),
           .reader = {.max_record_bytes = options.max_record_bytes, .ids_dataset = options.input_ids},
           .on_record = [&census](int64_t row, std::string_view record) { census.add(row, record); },
@@ -115,6 +119,8 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, rows
           .busy_rows = options.max_num_seqs,
           .queued_rows = 2 * options.max_num_seqs,
           .outputs = [&options](const jobs::OutputDir& directory) { return make_outputs(options, directory); },
+          .commit_s = options.commit_seconds,
+          .durability = options.durability,
           .on_metrics = std::move(on_metrics)};
 }
 
@@ -162,9 +168,9 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   const double start_s = SteadyClock().now_s();
   const parallel::Comm& world = session.world();
   const Ranks ranks = prepare(options, world);
-  // Early: a model may take minutes to load.
-  parallel::run_on_root(world, [&] { jobs::check_output_free(jobs::OutputDir(options.output), options.restart); });
   const std::unique_ptr<Replica> replica = plan_replica(options, ranks, world);
+  // Early: a model may take minutes to load.
+  parallel::run_on_root(world, [&] { check_results(options, replica->facts); });
   const std::unique_ptr<TextSide> text =
       parallel::agree_on(world, [&] { return ranks.leads() ? load_text_side(options, replica->choice) : nullptr; });
   load_replica(options, *replica, ranks, world);
@@ -174,9 +180,12 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   FigureFiles figures(options, replica->choice.max_model_len, ranks, world);
   ProgressView view;
   rows::IdCensus census;
-  jobs::Job job(job_options(options, ranks, census, figures.on_metrics()), session,
+  jobs::Job job(job_options(options, ranks, replica->facts, census, figures.on_metrics()), session,
                 [&](const jobs::JobProgress& progress) { view.show(progress); });
   view.finish();
+  if (job.before().done > 0)
+    log::info("continuing: {} of {} rows are done ({} with errors)", format_count(job.before().done),
+              format_count(job.num_rows()), format_count(job.before().failed));
   log::info("rows {} in {} file{} | seed {}, date {} | output {}", format_count(job.num_rows()), options.input.size(),
             options.input.size() == 1 ? "" : "s", options.seed, options.date, options.output);
   std::unordered_map<int64_t, int64_t> repeated = share_census(census, world);
@@ -203,7 +212,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
     if (metrics) metrics->close();
   });
   parallel::run_on_root(world, [&] {
-    if (options.row_metrics) RowMetrics::merge(options.output, ranks.groups.grid.dp);
+    if (options.row_metrics) RowMetrics::merge(options.output);
   });
   const std::vector<RankFigures> all = parallel::gather_values(world, rank_figures(options, *replica, ranks));
   const jobs::GeneratorStats totals = outcome.totals();

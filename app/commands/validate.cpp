@@ -7,6 +7,7 @@
 #include <map>
 #include <tuple>
 
+#include "app/agreement.h"
 #include "app/commands/commands.h"
 #include "app/exit_codes.h"
 #include "app/layout.h"
@@ -21,7 +22,6 @@
 #include "app/version.h"
 #include "jobs/index.h"
 #include "jobs/job.h"
-#include "jobs/old_results.h"
 #include "jobs/output_dir.h"
 
 namespace tokenmill::app {
@@ -31,23 +31,16 @@ constexpr size_t kMostErrors = 10;  // printed
 constexpr size_t kMostLines = 64;   // of the printed map
 constexpr size_t kMostRanks = 64;   // of the memory plan
 
-/// As a run would find it; nothing is made or removed.
-void check_output(const RunOptions& options) {
-  const jobs::OutputDir output(options.output);
-  jobs::check_output_free(output, options.restart);
-  if (options.restart) {
-    std::vector<std::string> used = files_in_use(options);
-    const std::vector<std::string> inputs = io::files_of(options.input);
-    used.insert(used.end(), inputs.begin(), inputs.end());
-    jobs::check_not_results(output, used);
-    jobs::removable_results(output, "");
-  }
+/// As a run would find it; nothing is made or removed. True when it holds a job to be continued.
+bool check_output(const RunOptions& options, const JobFacts& facts) {
+  const bool continues = check_results(options, facts);
   std::error_code ignored;
   std::filesystem::path nearest = std::filesystem::absolute(options.output, ignored);
   while (!std::filesystem::exists(nearest, ignored) && nearest.has_relative_path()) nearest = nearest.parent_path();
   if (!std::filesystem::is_directory(nearest, ignored) || ::access(nearest.c_str(), W_OK | X_OK) != 0)
     throw Error(ErrorKind::kIo, "output directory {} cannot be made: {} is {}", options.output, nearest.string(),
                 std::filesystem::is_directory(nearest, ignored) ? "not writable" : "not a directory");
+  return continues;
 }
 
 /// What the ranks of a planned job hold.
@@ -161,13 +154,13 @@ int validate_job(RunOptions options, std::ostream& out) {
   const parallel::Grid grid = parallel::resolve_grid(asked_grid(options), num_ranks);
   const int per_node = static_cast<int>(options.validate.ranks_per_node.value_or(num_ranks));
   const parallel::Topology topology = parallel::planned_topology(num_ranks, per_node);
-  check_output(options);
 
   const int threads = options.threads ? static_cast<int>(*options.threads) : topology.ranks[0].num_threads;
   const std::unique_ptr<Ops> ops = make_ops(
       Device{},
       {.num_threads = threads, .cpu_isa = options.cpu_isa, .attention_backend = options.attention_backend});
   const ModelChoice choice = choose_model(options, *ops);
+  const bool continues = check_output(options, job_facts(options, choice, ops->numerics()));
   const ModelConfig& config = choice.checkpoint->config();
   LayerCosts costs = costs_by_parameters(config);
   costs.head *= options.sampled_share;
@@ -179,6 +172,7 @@ int validate_job(RunOptions options, std::ostream& out) {
   print_layout(options, choice, *ops, topology, grid, stages, planned, out);
   for (const std::string& note : {choice.dtype_note, describe_crossing(options, config, topology, grid)})
     if (!note.empty()) fmt::print(out, "note: {}\n", note);
+  if (continues) fmt::print(out, "note: {} holds results of this job: a run continues it\n", options.output);
   if (!text->template_note.empty())
     fmt::print(out, "note: rows with messages will be error rows: {}\n", text->template_note);
   out.flush();

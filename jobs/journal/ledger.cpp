@@ -14,18 +14,19 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "ledgers are little-endian; swap bytes here");
 
 constexpr char kMagic[8] = {'T', 'M', 'L', 'E', 'D', 'G', 'E', 'R'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 constexpr int64_t kHeaderBytes = 64;
 constexpr int64_t kEntryBytes = 48;
-constexpr uint32_t kFailedFlag = 1;
-constexpr int64_t kReadEntries = 4096;
+constexpr uint32_t kFailedFlag = 1, kPartialFlag = 2;  // of an entry
+constexpr uint32_t kSyncedFlag = 1;                    // of the file
 
 struct Header {
   char magic[8];
   uint32_t version;
   uint32_t header_bytes;
   uint32_t entry_bytes;
-  uint8_t reserved[36];
+  uint32_t flags;
+  uint8_t reserved[32];
   uint64_t checksum;  // XXH3 of the bytes before it
 };
 static_assert(sizeof(Header) == kHeaderBytes);
@@ -49,7 +50,8 @@ bool unpack(const Packed& packed, int64_t index, LedgerEntry& entry) {
            .length = packed.length,
            .record_digest = packed.record_digest,
            .row_digest = packed.row_digest,
-           .failed = (packed.flags & kFailedFlag) != 0};
+           .failed = (packed.flags & kFailedFlag) != 0,
+           .partial = (packed.flags & kPartialFlag) != 0};
   return true;
 }
 
@@ -59,13 +61,16 @@ int64_t entry_offset(int64_t index) { return kHeaderBytes + index * kEntryBytes;
 
 uint64_t digest(std::string_view bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
-LedgerWriter::LedgerWriter(const std::string& path)
+int64_t ledger_bytes(int64_t num_entries) { return entry_offset(num_entries); }
+
+LedgerWriter::LedgerWriter(const std::string& path, bool synced)
     : writer_(io::File::create_new(path), /*offset=*/0, kHeaderBytes + (kMaxUnflushed + 1) * kEntryBytes) {
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.version = kVersion;
   header.header_bytes = kHeaderBytes;
   header.entry_bytes = kEntryBytes;
+  header.flags = synced ? kSyncedFlag : 0;
   header.checksum = XXH3_64bits(&header, offsetof(Header, checksum));
   writer_.write({reinterpret_cast<const char*>(&header), sizeof header});
 }
@@ -76,7 +81,7 @@ void LedgerWriter::append(const LedgerEntry& entry) {
                 .length = entry.length,
                 .record_digest = entry.record_digest,
                 .row_digest = entry.row_digest,
-                .flags = entry.failed ? kFailedFlag : 0,
+                .flags = (entry.failed ? kFailedFlag : 0) | (entry.partial ? kPartialFlag : 0),
                 .checksum = 0};
   TM_ASSERT(num_unflushed_++ < kMaxUnflushed);
   packed.checksum = entry_checksum(packed, num_entries_++);
@@ -85,6 +90,11 @@ void LedgerWriter::append(const LedgerEntry& entry) {
 
 void LedgerWriter::flush() {
   writer_.flush();
+  num_unflushed_ = 0;
+}
+
+void LedgerWriter::sync_data() {
+  writer_.sync_data();
   num_unflushed_ = 0;
 }
 
@@ -103,16 +113,20 @@ LedgerReader::LedgerReader(const std::string& path) : file_(io::File::open_read(
   if (header.version != kVersion || header.header_bytes != kHeaderBytes || header.entry_bytes != kEntryBytes)
     throw Error(ErrorKind::kIo, "{}: version {} with entries of {} bytes; this tokenmill reads version {}", path,
                 header.version, header.entry_bytes, kVersion);
-  num_entries_ = (size - kHeaderBytes) / kEntryBytes;
-  LedgerEntry entry;
-  while (num_entries_ > 0 && !read_one(num_entries_ - 1, entry)) --num_entries_;
+  synced_ = (header.flags & kSyncedFlag) != 0;
+  num_entries_ = find_torn((size - kHeaderBytes) / kEntryBytes);
   torn_bytes_ = size - entry_offset(num_entries_);
 }
 
-bool LedgerReader::read_one(int64_t index, LedgerEntry& entry) const {
-  Packed packed{};
-  file_.read_exactly_at(entry_offset(index), std::as_writable_bytes(std::span(&packed, 1)));
-  return unpack(packed, index, entry);
+/// The first bad entry among those that the last flush may have left, or whole_entries.
+int64_t LedgerReader::find_torn(int64_t whole_entries) const {
+  const int64_t first = std::max<int64_t>(0, whole_entries - LedgerWriter::kMaxUnflushed);
+  std::vector<Packed> last(static_cast<size_t>(whole_entries - first));
+  file_.read_exactly_at(entry_offset(first), std::as_writable_bytes(std::span(last)));
+  LedgerEntry entry;
+  for (int64_t index = first; index < whole_entries; ++index)
+    if (!unpack(last[static_cast<size_t>(index - first)], index, entry)) return index;
+  return whole_entries;
 }
 
 void LedgerReader::read(int64_t first, std::span<LedgerEntry> entries) const {

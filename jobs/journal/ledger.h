@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -9,7 +10,7 @@
 
 namespace tokenmill::jobs {
 
-/// One finished row in a ledger; the byte format is in jobs/README.md.
+/// One record in a ledger; the byte format is in jobs/README.md.
 struct LedgerEntry {
   int64_t row = 0;
   int64_t offset = 0;          ///< of the record in the part file
@@ -17,6 +18,7 @@ struct LedgerEntry {
   uint64_t record_digest = 0;  ///< digest() of those bytes
   uint64_t row_digest = 0;     ///< digest() of the input record
   bool failed = false;         ///< the record carries an error
+  bool partial = false;        ///< no result: what an unfinished row had come to
   bool operator==(const LedgerEntry&) const = default;
 };
 
@@ -28,10 +30,13 @@ uint64_t digest(std::string_view bytes);
 class LedgerWriter {
  public:
   static constexpr int64_t kMaxUnflushed = 1024;
-  explicit LedgerWriter(const std::string& path);
+  /// synced: every flush is followed by sync_data(); readers trust the records of such a ledger more.
+  explicit LedgerWriter(const std::string& path, bool synced = false);
   void append(const LedgerEntry& entry);
   /// Hands everything appended to the operating system.
   void flush();
+  /// flush(), then fdatasync.
+  void sync_data();
   void close() { writer_.close(); }
 
  private:
@@ -40,22 +45,39 @@ class LedgerWriter {
   int64_t num_unflushed_ = 0;
 };
 
-/// Reads a ledger. What an interrupted write left at its end (half an entry, entries whose checksum fails with no good
-/// one behind them) is torn: not counted, but known. Anything else that is wrong throws Error(kIo) naming the entry.
+/// Reads a ledger. What an interrupted write left at its end is torn: not counted, but known. That is half an entry, and
+/// everything from the first entry on whose checksum fails among the last kMaxUnflushed (a lost machine may have kept any
+/// of the pages that were not on the disk yet). Anything else that is wrong throws Error(kIo) naming the entry.
 class LedgerReader {
  public:
   explicit LedgerReader(const std::string& path);
   int64_t num_entries() const { return num_entries_; }
   int64_t torn_bytes() const { return torn_bytes_; }
+  bool synced() const { return synced_; }
   const std::string& path() const { return file_.path(); }
   /// Entries [first, first + entries.size()).
   void read(int64_t first, std::span<LedgerEntry> entries) const;
+  /// Calls use(entry) for every entry in order.
+  template <typename Use>
+  void for_each(Use&& use) const {
+    std::vector<LedgerEntry> entries;
+    for (int64_t first = 0; first < num_entries_; first += kReadEntries) {
+      entries.resize(static_cast<size_t>(std::min(kReadEntries, num_entries_ - first)));
+      read(first, entries);
+      for (const LedgerEntry& entry : entries) use(entry);
+    }
+  }
 
  private:
-  bool read_one(int64_t index, LedgerEntry& entry) const;
+  static constexpr int64_t kReadEntries = 4096;
+  int64_t find_torn(int64_t whole_entries) const;
   io::File file_;
   int64_t num_entries_ = 0;
   int64_t torn_bytes_ = 0;
+  bool synced_ = false;
 };
+
+/// The file's size with its first num_entries entries.
+int64_t ledger_bytes(int64_t num_entries);
 
 }  // namespace tokenmill::jobs

@@ -143,15 +143,24 @@ TEST_CASE("vLLM's short flags are taken in their long form") {
         "--tensor-parallel-size is given 2 times; keep one");
 }
 
+TEST_CASE("merge takes any number of directories") {
+  const RunOptions o = options_of({"merge", "a", "b", "--partial", "--output", "c.jsonl", "d"});
+  CHECK(o.merge.directories == std::vector<std::string>{"a", "b", "d"});
+  CHECK(o.merge.partial);
+  CHECK(o.output == "c.jsonl");
+  CHECK(error_of({"merge", "a", "--restart"}) != "no error");
+  CHECK(error_of({"run", "--partial"}) != "no error");
+}
+
 TEST_CASE("options and commands of later versions are refused by name and absent from help") {
   CHECK(error_of({"run", "--enable-expert-parallel"}) == "--enable-expert-parallel is not available in this version");
   CHECK(error_of({"run", "--kv-cache-dtype", "fp8"}) == "--kv-cache-dtype is not available in this version");
-  CHECK(error_of({"merge", "x"}) == "the command merge is not available in this version");
+  CHECK(error_of({"report", "x"}) == "the command report is not available in this version");
   CHECK(yaml_error("quantization: awq\n") == "job.yaml:1: quantization is not available in this version");
   const std::string help = parse_command_line({"run", "--help"}).text;
   for (const char* absent : {"expert-parallel", "kv-cache-dtype", "quantization", "enforce-eager"})
     CHECK_MESSAGE(help.find(absent) == std::string::npos, absent);
-  CHECK(parse_command_line({"--help"}).text.find("merge") == std::string::npos);
+  CHECK(parse_command_line({"--help"}).text.find("  report") == std::string::npos);
 }
 
 TEST_CASE("help shows every option of the command with its default, and no others") {

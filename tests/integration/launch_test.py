@@ -30,7 +30,7 @@ class Launch(Case):
             self.check_refused(tokenmill("run", "--model", TINY, ranks=ranks), 2, "run needs --input")
             self.check_refused(tokenmill("run", "--enable-expert-parallel", ranks=ranks), 2,
                                "--enable-expert-parallel is not available in this version")
-        self.check_refused(tokenmill("merge", "x"), 2, "merge is not available in this version")
+        self.check_refused(tokenmill("report", "x"), 2, "report is not available in this version")
         self.check_refused(tokenmill("inspect", "--model", self.dir / "none"), 2, "no such file")
 
     def test_a_model_that_cannot_run_stops_all_ranks_with_one_message(self):
@@ -91,14 +91,25 @@ class Launch(Case):
         result = tokenmill(*arguments, "--restart", ranks=1, env=environment(SLURM_NTASKS="4", SLURM_JOB_ID="7"))
         self.assertEqual(result.code, 0, result.stderr)
 
-    def test_results_are_not_replaced_unless_asked(self):
+    def test_a_job_goes_on_as_what_it_was_unless_told_otherwise(self):
         rows = self.write("in.jsonl", ROW)
         arguments = ["run", "--model", TINY, "--input", rows, "--output", self.dir / "o"]
         self.assertEqual(tokenmill(*arguments).code, 0)
         before = (self.dir / "o" / "output.jsonl").read_bytes()
-        self.check_refused(tokenmill(*arguments, ranks=2), 2, "--restart")
+        again = tokenmill(*arguments, ranks=2)
+        self.assertEqual(again.code, 0, again.stderr)
+        self.assertIn("continuing: 1 of 1 rows are done (0 with errors)", again.stderr)
+        for flags, text in [(["--seed", 7], "seed was 0 and is 7"), (["--temperature", 0.5], "temperature was not there and is 0.5"),
+                            (["--date", "2020-02-02"], "and is 2020-02-02"), (["--dtype", "bfloat16"], "dtype was float32 and is bfloat16")]:
+            for ranks in (0, 2):
+                self.check_refused(tokenmill(*arguments, *flags, ranks=ranks), 2, "began otherwise: ", text, "--accept-change")
         self.assertEqual((self.dir / "o" / "output.jsonl").read_bytes(), before)
+        # How it is computed may change.
+        self.assertEqual(tokenmill(*arguments, "--max-num-seqs", 3, "--max-num-batched-tokens", 64).code, 0)
+        self.assertEqual(tokenmill(*arguments, "--seed", 7, "--accept-change").code, 0)
+        self.check_refused(tokenmill(*arguments), 2, "seed was 7 and is 0")
         rows.write_text('{"id": 2, "prompt": "y"}\n')
+        self.check_refused(tokenmill(*arguments, "--seed", 7), 2, f"input 1 was {rows}, changed ")
         self.assertEqual(tokenmill(*arguments, "--restart").code, 0)
         self.assertIn(b'"id":2', (self.dir / "o" / "output.jsonl").read_bytes())
 

@@ -86,6 +86,9 @@ class Validate(Case):
         rows = self.write("in.jsonl", ROWS[:1])
         results = self.dir / "results"
         self.assertEqual(tokenmill("run", "--model", TINY, "--input", rows, "--output", results).code, 0)
+        no_journal = self.dir / "no_journal"
+        no_journal.mkdir()
+        (no_journal / "output.jsonl").write_text("")
         before = sorted(path.name for path in results.iterdir())
         here = ["--output", self.dir / "o"]
         blocked = self.write("file", "x")
@@ -93,7 +96,8 @@ class Validate(Case):
                 (["--model", TINY, "--input", self.dir / "none.jsonl", *here], "no such file"),
                 (["--model", self.dir / "none", "--input", rows, *here], "--model"),
                 (["--model", TINY, "--input", rows], "needs --output"),
-                (["--model", TINY, "--input", rows, "--output", results], "--restart"),
+                (["--model", TINY, "--input", rows, "--output", results, "--seed", "3"], "seed was 0 and is 3"),
+                (["--model", TINY, "--input", rows, "--output", no_journal], "without their journal"),
                 (["--model", TINY, "--input", results / "output.jsonl", "--output", results, "--restart"], "is used by this run"),
                 (["--model", TINY, "--input", rows, "--output", blocked / "o"], "cannot be made"),
                 (["--model", TINY, "--input", rows, *here, "--max-model-len", "100000"], "exceeds the model's"),

@@ -32,7 +32,7 @@ class FakeCodec final : public jobs::RowCodec {
   std::unique_ptr<jobs::WorkItem> encode(const jobs::RecordSource& source, std::string_view record) const override {
     if (on_encode) on_encode(source.row);
     const uint64_t digest = jobs::digest(record);
-    const bool failed = source.oversized_bytes > 0 || record.find("bad") != record.npos;
+    const bool failed = !all_good && (source.oversized_bytes > 0 || record.find("bad") != record.npos);
     std::string result = "{\"row\":" + std::to_string(source.row) + ",\"file\":";
     io::append_json_string(result, std::string(source.file.substr(source.file.find_last_of('/') + 1)));
     result += ",\"line\":" + std::to_string(source.line) + ",\"bytes\":" + std::to_string(record.size()) +
@@ -43,6 +43,7 @@ class FakeCodec final : public jobs::RowCodec {
     return std::make_unique<FakeItem>(source.row, std::move(result), failed, cost);
   }
   std::function<void(int64_t)> on_encode;  ///< runs on the feed's thread
+  bool all_good = false;                   ///< no row fails
 };
 
 /// Runs up to max_running rows at a time; a row leaves after its cost in steps, so rows finish out of order.
@@ -78,6 +79,7 @@ class FakeGenerator final : public jobs::Generator {
     if (on_finish) on_finish();
   }
   std::function<void(int64_t, bool)> on_step;  ///< before each step: steps done, and whether there is work for this one
+  std::function<void(int64_t)> on_finished_row;
   std::function<void()> on_finish;
   int64_t max_seen = 0;                  ///< most rows held at a time
 
@@ -86,6 +88,7 @@ class FakeGenerator final : public jobs::Generator {
     stats_.prompt_tokens += 3;
     stats_.generation_tokens += 2;
     distributions_.generation_tokens.add(2);
+    if (on_finished_row) on_finished_row(item.row());
     finished_.push_back({item.row(), std::move(item.record), item.failed});
   }
   int64_t max_running_;

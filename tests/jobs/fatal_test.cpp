@@ -43,7 +43,7 @@ void check_ends(int ranks, int failing_rank, const Planted& planted, int replica
   CHECK(result.count("error[") == 1);
   std::string message = planted.message;
   if (std::string(planted.place) == "write")
-    message = "journal/parts/0000" + std::to_string(failing_rank / replica_ranks) + ".jsonl";
+    message = "journal/parts/00000-0000" + std::to_string(failing_rank / replica_ranks) + ".jsonl";
   CHECK(result.count(message) == 1);
   if (ranks > 1)
     CHECK(result.count("rank " + std::to_string(failing_rank) + " of " + std::to_string(ranks) + " on ") == 1);

@@ -205,5 +205,17 @@ TEST_CASE("index bytes that are cut off or too long are refused") {
   CHECK_THROWS_AS(Index::deserialize(bytes + "x"), Error);
 }
 
+TEST_CASE("whether a packed file has room is known before it is unpacked") {
+  const test::TempDir dir;
+  const std::string text = framed("a", 30000), path = dir.write("in.jsonl.gz", gzipped(text));
+  const auto bytes = static_cast<int64_t>(text.size());
+  CHECK_NOTHROW(check_room_to_unpack(path, "out/scratch", bytes));
+  CHECK_NOTHROW(check_room_to_unpack(path, "out/scratch", int64_t{1} << 40));
+  const std::string expected =
+      "must be unpacked to out/scratch, where " + std::to_string(bytes - 1) + " bytes are free, fewer than it has";
+  CHECK_THROWS_WITH_AS(check_room_to_unpack(path, "out/scratch", bytes - 1), doctest::Contains(expected.c_str()),
+                       Error);
+}
+
 }  // namespace
 }  // namespace tokenmill::jobs

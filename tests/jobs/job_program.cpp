@@ -1,13 +1,18 @@
 // A whole job with the fake codec and generator; job_test.cpp and memory_test.cpp run it under mpiexec and alone.
 //   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--metrics-s S] [--elsewhere DIR]
+//               [--retry-errors] [--accept-change] [--commit-s S] [--fact VALUE] [--good] [--finished-log FILE]
 //               [--protect PATH] [--replica-ranks N] [--max-chunk-rows N] INPUT...
-// PLACE: load (agreed), step, encode, write, foreign, thread.  --elsewhere: the last rank changes to DIR first.
+// PLACE: load (agreed), step, encode, write, foreign, thread, kill (by SIGKILL after 20 steps).  --elsewhere: the last rank changes to DIR first.
+// --fact: part of the identity. --good: no row fails. --finished-log: rows and nanoseconds since 1970, as they finish.
 // --replica-ranks: ranks of a replica; its leader tells the others of every step, and they count them.
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <chrono>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -32,6 +37,8 @@ struct Options {
   int64_t running = 8;
   double metrics_s = 0;  // 0: none
   int replica_ranks = 1;
+  bool all_good = false;
+  std::string finished_log;
 };
 
 Options parse(int argc, char** argv) {
@@ -45,6 +52,18 @@ Options parse(int argc, char** argv) {
     const std::string word = argv[i];
     if (word == "--restart")
       options.job.restart = true;
+    else if (word == "--retry-errors")
+      options.job.retry_errors = true;
+    else if (word == "--accept-change")
+      options.job.accept_change = true;
+    else if (word == "--commit-s")
+      options.job.commit_s = std::atof(argv[++i]);
+    else if (word == "--fact")
+      options.job.identity.emplace_back("fact", argv[++i]);
+    else if (word == "--finished-log")
+      options.finished_log = argv[++i];
+    else if (word == "--good")
+      options.all_good = true;
     else if (word == "--step-s")
       options.step_s = std::atof(argv[++i]);
     else if (word == "--running")
@@ -74,6 +93,7 @@ Options parse(int argc, char** argv) {
 void fail_in_step(const std::string& place, int64_t steps) {
   if (place == "step" && steps == 3) throw Error(ErrorKind::kDevice, "planted in the step loop");
   if (place == "foreign" && steps == 3) throw std::runtime_error("planted, not ours");
+  if (place == "kill" && steps == 20) raise(SIGKILL);
   if (place == "thread" && steps == 3) std::thread([] { throw Error(ErrorKind::kIo, "planted in a thread"); }).join();
 }
 
@@ -139,14 +159,20 @@ int run(const Options& options, parallel::MpiSession& session) {
     if (place == "load") throw Error(ErrorKind::kIo, "planted while loading");
   });
   test::FakeCodec codec;
+  codec.all_good = options.all_good;
   test::FakeGenerator generator(options.running, options.step_s);
   if (place == "write")  // the part file cannot be created: its name is taken
-    io::File::create_new(jobs::OutputDir(options.job.output_dir).part_path(groups.place.dp_rank)).close();
+    io::File::create_new(jobs::OutputDir(options.job.output_dir).part(0, groups.place.dp_rank).part).close();
   arm(place, codec);
   generator.on_step = [&](int64_t done, bool has_work) {
     fail_in_step(place, done);
     if (has_work) steps.step();
   };
+  std::ofstream finished_log(options.finished_log, std::ios::app);
+  if (!options.finished_log.empty())
+    generator.on_finished_row = [&](int64_t row) {
+      finished_log << row << ' ' << std::chrono::system_clock::now().time_since_epoch().count() << std::endl;
+    };
   generator.on_finish = [&] { steps.stop(); };
   int64_t followed = 0;
   const jobs::JobOutcome outcome = groups.replica.rank() == 0 ? job.run(codec, generator) : job.follow([&] {
@@ -169,6 +195,7 @@ int run(const Options& options, parallel::MpiSession& session) {
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
+  std::printf("before %ld failed %ld\n", static_cast<long>(outcome.before.done), static_cast<long>(outcome.before.failed));
   std::printf("rows %ld failed %ld replicas %zu last_phase %d peak_kib %ld\n", static_cast<long>(outcome.rows),
               static_cast<long>(outcome.failed), outcome.replicas.size(), static_cast<int>(last.phase),
               usage.ru_maxrss);

@@ -18,7 +18,8 @@ LedgerEntry entry(int64_t i) {
           .length = 100,
           .record_digest = ~static_cast<uint64_t>(i),
           .row_digest = static_cast<uint64_t>(i) << 40,
-          .failed = i % 3 == 0};
+          .failed = i % 3 == 0,
+          .partial = i % 5 == 0};
 }
 
 std::string write_ledger(const test::TempDir& dir, int64_t count) {
@@ -67,26 +68,31 @@ TEST_CASE("bad entries at the end are torn, also blocks of zeros") {
   CHECK(reader.torn_bytes() == 48 + 480);
 }
 
-TEST_CASE("any flipped bit before the last entry is damage that names its entry") {
+TEST_CASE("any flipped bit in what the last flush wrote tears the ledger there: pages may reach the disk in any order") {
   const test::TempDir dir;
   const std::string bytes = write_ledger(dir, 3);
-  for (size_t at = 64; at < 64 + 2 * 48; ++at) {
+  for (size_t at = 64; at < 64 + 3 * 48; ++at) {
     std::string damaged = bytes;
     damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
-    const LedgerReader reader(dir.write("bad.ledger", damaged));
-    std::vector<LedgerEntry> entries(3);
-    const std::string expected = "entry " + std::to_string((at - 64) / 48) + " of 3 is damaged";
-    CHECK_THROWS_WITH_AS(reader.read(0, entries), doctest::Contains(expected.c_str()), Error);
+    CHECK(LedgerReader(dir.write("bad.ledger", damaged)).num_entries() == static_cast<int64_t>(at - 64) / 48);
   }
 }
 
-TEST_CASE("an entry in another's place is damage") {
+TEST_CASE("a flipped bit before the last flush is damage that names its entry") {
+  const test::TempDir dir;
+  std::string bytes = write_ledger(dir, 1100);
+  bytes[64 + 75 * 48 + 11] ^= 4;
+  const LedgerReader reader(dir.write("bad.ledger", bytes));
+  REQUIRE(reader.num_entries() == 1100);
+  std::vector<LedgerEntry> entries(1100);
+  CHECK_THROWS_WITH_AS(reader.read(0, entries), doctest::Contains("entry 75 of 1100 is damaged"), Error);
+}
+
+TEST_CASE("an entry in another's place is a bad one") {
   const test::TempDir dir;
   std::string bytes = write_ledger(dir, 3);
-  bytes.replace(64, 48, bytes.substr(64 + 48, 48));
-  std::vector<LedgerEntry> entries(3);
-  CHECK_THROWS_WITH_AS(LedgerReader(dir.write("moved.ledger", bytes)).read(0, entries),
-                       doctest::Contains("entry 0 of 3"), Error);
+  bytes.replace(64 + 48, 48, bytes.substr(64, 48));
+  CHECK(LedgerReader(dir.write("moved.ledger", bytes)).num_entries() == 1);
 }
 
 TEST_CASE("a damaged header, another version and another kind of file are told apart") {
@@ -96,13 +102,13 @@ TEST_CASE("a damaged header, another version and another kind of file are told a
   other[0] = 'X';
   CHECK_THROWS_WITH_AS(LedgerReader(dir.write("1", other)), doctest::Contains("is not a ledger"), Error);
   other = bytes;
-  other[30] = 1;
+  other[30] = 1;  // reserved
   CHECK_THROWS_WITH_AS(LedgerReader(dir.write("2", other)), doctest::Contains("header is damaged"), Error);
   other = bytes;
-  other[8] = 2;  // the version, with a checksum that fits
+  other[8] = 3;  // the version, with a checksum that fits
   const uint64_t checksum = digest(std::string_view(other).substr(0, 56));
   other.replace(56, 8, reinterpret_cast<const char*>(&checksum), 8);
-  CHECK_THROWS_WITH_AS(LedgerReader(dir.write("3", other)), doctest::Contains("version 2"), Error);
+  CHECK_THROWS_WITH_AS(LedgerReader(dir.write("3", other)), doctest::Contains("version 3"), Error);
 }
 
 TEST_CASE("a ledger is never written over an existing one") {

@@ -73,7 +73,7 @@ TEST_CASE("a first run that fails before its rows leaves a directory that needs 
 
 TEST_CASE("--restart never removes what its own run reads") {
   const Finished old;
-  old.check_untouched(old.out + "/output.jsonl", 2, "would remove");
+  old.check_untouched(old.out + "/output.jsonl", 2, "that it replaces");
   old.check_untouched("--protect " + old.out + "/run.yaml " + old.in, 2, old.out + "/run.yaml is used by this run");
   fs::create_symlink(old.out + "/run.yaml", old.dir / "template");
   old.check_untouched("--protect " + old.dir / "template" + " " + old.in, 2, "template is used by this run");
@@ -115,13 +115,16 @@ TEST_CASE("--restart removes what killed runs left: temporaries, unpacked inputs
   old.dir.write("out/run.yaml.tmp.77", "");
   old.dir.write("out/journal/scratch/00000.jsonl", "unpacked");
   old.dir.write("out/journal/row_metrics.00003.jsonl", "times");
+  old.dir.write("out/journal.tmp.89ab/tokenmill-journal", "tokenmill journal 2\n");
+  old.dir.write("out/journal.tmp.89ab/owner.new", "");
+  old.dir.write("out/journal/ledger/00007.ledger", "of an older version");
   fs::create_directories(old.out + "/journal.tmp.0123abcd");
   fs::copy(old.out + "/journal", old.out + "/journal.tmp.4567cdef", fs::copy_options::recursive);
   const auto result = run(old.out + " --restart " + old.in);
   INFO(result.output);
   CHECK(result.exit_code == 0);
   for (const char* name : {"run.yaml.tmp.77", "journal/scratch", "journal/row_metrics.00003.jsonl",
-                           "journal.tmp.0123abcd", "journal.tmp.4567cdef"})
+                           "journal.tmp.0123abcd", "journal.tmp.4567cdef", "journal.tmp.89ab"})
     CHECK_FALSE(fs::exists(fs::path(old.out) / name));
 }
 
@@ -131,7 +134,7 @@ TEST_CASE("a run whose directory another run takes over ends with exit 4 and nam
   // The first would need 30 s; 200 rows later the second has come and gone.
   const auto both = test::run_process(
       std::string(TM_JOB_PROGRAM " ") + out + " --running 1 --step-s 0.01 " + in + " > " + dir / "first.txt" +
-      " & first=$!; until test -s " + out + "/journal/parts/00000.jsonl; do sleep 0.1; done; " TM_JOB_PROGRAM " " + out +
+      " & first=$!; until test -s " + out + "/journal/parts/00000-00000.jsonl; do sleep 0.1; done; " TM_JOB_PROGRAM " " + out +
       " --restart " + in + "; echo second $?; wait $first; echo first $?");
   INFO(both.output);
   CHECK(both.count("second 0") == 1);
@@ -149,7 +152,7 @@ TEST_CASE("a run whose journal is removed says so") {
   const std::string in = dir.write("in.jsonl", input(3000)), out = dir / "out";
   const auto result = test::run_process(
       std::string(TM_JOB_PROGRAM " ") + out + " --running 1 --step-s 0.01 " + in + " & first=$!; until test -s " + out +
-      "/journal/parts/00000.jsonl; do sleep 0.1; done; rm -r " + out + "/journal; wait $first; echo first $?");
+      "/journal/parts/00000-00000.jsonl; do sleep 0.1; done; rm -r " + out + "/journal; wait $first; echo first $?");
   INFO(result.output);
   CHECK(result.count("first 4") == 1);
   CHECK(result.count("the journal in " + out + " was removed while this run used it") == 1);

@@ -1,0 +1,119 @@
+#include "jobs/journal/identity.h"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <ctime>
+#include <span>
+
+#include "io/file.h"
+#include "io/record_reader.h"
+#include "jobs/journal/ledger.h"
+#include "kernels/core/error.h"
+
+namespace tokenmill::jobs {
+namespace {
+
+constexpr int64_t kEdgeBytes = int64_t{1} << 20;
+constexpr int64_t kMaxBytes = int64_t{64} << 20;  // of an identity file
+constexpr size_t kMaxNamed = 3;                   // differences
+constexpr const char* kTitle = "# what decides the results of this job; written by tokenmill, not to be edited\n";
+constexpr const char* kChecksum = "checksum: ";
+
+/// On one line.
+std::string escaped(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '\\') out += "\\\\";
+    else if (c == '\n') out += "\\n";
+    else out += c;
+  }
+  return out;
+}
+
+std::string unescaped(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) out += text[i];
+    else out += text[++i] == 'n' ? '\n' : text[i];
+  }
+  return out;
+}
+
+std::string checksum_line(std::string_view text) { return fmt::format("{}{:016x}\n", kChecksum, digest(text)); }
+
+std::string time_of_change(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) throw Error(ErrorKind::kIo, "{}: cannot stat", path);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:09d}Z", fmt::gmtime(status.st_mtim.tv_sec), status.st_mtim.tv_nsec);
+}
+
+}  // namespace
+
+const std::string* Identity::find(const std::string& name) const {
+  const auto found = std::find_if(facts_.begin(), facts_.end(), [&](const auto& fact) { return fact.first == name; });
+  return found == facts_.end() ? nullptr : &found->second;
+}
+
+std::string Identity::text() const {
+  std::string out = kTitle;
+  for (const auto& [name, value] : facts_) out += fmt::format("{}: {}\n", name, escaped(value));
+  return out + checksum_line(out);
+}
+
+Identity Identity::parse(const std::string& text, const std::string& path) {
+  const size_t end = text.rfind(kChecksum);
+  if (end == text.npos || text.substr(end) != checksum_line(std::string_view(text).substr(0, end)))
+    throw Error(ErrorKind::kIo,
+                "{} is damaged or was edited (its checksum does not match): what the results in this directory were "
+                "computed from is not known; give --restart to begin anew, or another --output",
+                path);
+  Identity identity;
+  for (size_t at = text.find('\n') + 1; at < end;) {
+    const size_t line_end = text.find('\n', at);
+    const std::string_view line = std::string_view(text).substr(at, line_end - at);
+    const size_t colon = line.find(": ");
+    identity.facts_.emplace_back(line.substr(0, colon), unescaped(line.substr(std::min(colon + 2, line.size()))));
+    at = line_end + 1;
+  }
+  return identity;
+}
+
+Identity Identity::read(const std::string& path) { return parse(io::read_file(path, kMaxBytes), path); }
+
+std::string Identity::difference_from(const Identity& earlier) const {
+  std::vector<std::string> differences;
+  for (const auto& [name, value] : facts_) {
+    const std::string* old = earlier.find(name);
+    if (old == nullptr) differences.push_back(fmt::format("{} was not there and is {}", name, value));
+    else if (*old != value) differences.push_back(fmt::format("{} was {} and is {}", name, *old, value));
+  }
+  for (const auto& [name, value] : earlier.facts_)
+    if (find(name) == nullptr) differences.push_back(fmt::format("{} was {} and is gone", name, value));
+  const size_t more = differences.size() - std::min(kMaxNamed, differences.size());
+  differences.resize(differences.size() - more);
+  return fmt::format("{}{}", fmt::join(differences, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
+}
+
+Identity job_identity(Identity::Facts facts, const std::vector<std::string>& inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::string file = io::files_of({inputs[i]}).front();
+    facts.emplace_back(fmt::format("input {}", i + 1),
+                       fmt::format("{}, changed {}, {}", inputs[i], time_of_change(file), edge_digest(file)));
+  }
+  return Identity(std::move(facts));
+}
+
+std::string edge_digest(const std::string& path) {
+  const io::File file = io::File::open_read(path);
+  const int64_t size = file.size(), edge = std::min(size, kEdgeBytes);
+  std::string bytes(static_cast<size_t>(2 * edge), '\0');
+  const std::span<std::byte> all = std::as_writable_bytes(std::span(bytes));
+  file.read_exactly_at(0, all.first(static_cast<size_t>(edge)));
+  file.read_exactly_at(size - edge, all.last(static_cast<size_t>(edge)));
+  return fmt::format("{} bytes, {:016x}", size, digest(bytes));
+}
+
+}  // namespace tokenmill::jobs

@@ -1,0 +1,39 @@
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace tokenmill::jobs {
+
+/// Everything that decides the results of a job, as names and values: results computed under one identity must not be
+/// mixed with those of another. In the journal it is a text file, one "name: value" a line, with a checksum.
+class Identity {
+ public:
+  using Facts = std::vector<std::pair<std::string, std::string>>;
+  Identity() = default;
+  explicit Identity(Facts facts) : facts_(std::move(facts)) {}
+
+  const Facts& facts() const { return facts_; }
+  /// The value of a name; nullptr: there is none.
+  const std::string* find(const std::string& name) const;
+
+  std::string text() const;
+  /// Throws Error(kIo) naming the file when the text is not what text() writes.
+  static Identity parse(const std::string& text, const std::string& path);
+  static Identity read(const std::string& path);
+
+  /// "seed was 0 and is 7; ...": what differs from an earlier identity, at most three of it spelled out; empty: nothing.
+  std::string difference_from(const Identity& earlier) const;
+
+ private:
+  Facts facts_;
+};
+
+/// facts, then each input's path, size, time of change and edge digest. Throws Error(kIo).
+Identity job_identity(Identity::Facts facts, const std::vector<std::string>& inputs);
+
+/// "1234 bytes, 0123456789abcdef": size, and the digest of a file's first and last mebibyte. Enough to tell versions of
+/// a large file apart without reading it.
+std::string edge_digest(const std::string& path);
+
+}  // namespace tokenmill::jobs

@@ -1,0 +1,68 @@
+"""tokenmill merge: what the journals of finished, stopped and running jobs hold, in one file."""
+import os
+import subprocess
+import time
+import unittest
+
+from harness import TINY, TOKENMILL, Case, environment, tokenmill
+
+
+class Merge(Case):
+    def rows_from(self, first, count, max_tokens=4):
+        return self.write(f"in{first}.jsonl", [{"id": first + i, "prompt": f"{i} mills", "max_tokens": max_tokens,
+                                                "ignore_eos": True} for i in range(count)])
+
+    def run_to(self, name, rows, *flags, expect=0, env=None):
+        result = tokenmill("run", "--model", TINY, "--input", rows, "--output", self.dir / name, *flags, env=env)
+        self.assertEqual(result.code, expect, result.stderr)
+        return self.dir / name
+
+    def merge(self, *arguments, expect=0):
+        result = tokenmill("merge", *arguments, "--output", self.dir / "merged.jsonl")
+        self.assertEqual(result.code, expect, result.stderr)
+        return (self.dir / "merged.jsonl").read_bytes() if expect == 0 else result.stderr
+
+    def test_shards_follow_each_other(self):
+        one, two = self.run_to("one", self.rows_from(0, 5)), self.run_to("two", self.rows_from(100, 3))
+        outputs = [(path / "output.jsonl").read_bytes() for path in (one, two)]
+        self.assertEqual(self.merge(one, two), outputs[0] + outputs[1])
+        self.assertEqual(self.merge(two, one), outputs[1] + outputs[0])
+        self.assertEqual(self.merge(one), outputs[0])
+        for arguments, text in [((one, one), "is given twice"), ((self.dir,), "holds no journal"),
+                                ((), "merge needs output directories")]:
+            self.assertIn(text, self.merge(*arguments, expect=2))
+        self.assertEqual((self.dir / "merged.jsonl").read_bytes(), outputs[0])  # of the last one that went well
+
+    def test_a_stopped_job_has_what_was_finished(self):
+        rows = self.rows_from(0, 8)
+        expected = (self.run_to("undisturbed", rows) / "output.jsonl").read_bytes().splitlines(keepends=True)
+        stop = environment(LD_PRELOAD=os.environ["TOKENMILL_FAULTS"], TOKENMILL_FAULT_PATH="/stopped/journal/ledger",
+                           TOKENMILL_FAULT="kill:9")
+        stopped = self.run_to("stopped", rows, "--commit-seconds", 0, "--max-num-seqs", 2, expect=-9, env=stop)
+        self.assertIn("of 8 rows; continue the job by its command, or give --partial", self.merge(stopped, expect=2))
+        self.assertFalse((self.dir / "merged.jsonl").exists())
+        lines = self.merge(stopped, "--partial").splitlines(keepends=True)
+        self.assertTrue(0 < len(lines) < 8, lines)
+        self.assertEqual(lines, [line for line in expected if line in lines])
+        self.run_to("stopped", rows)
+        self.assertEqual(self.merge(stopped), b"".join(expected))
+
+    def test_a_running_job_is_not_disturbed(self):
+        rows = self.rows_from(0, 400, max_tokens=60)
+        output = self.dir / "running"
+        job = subprocess.Popen([TOKENMILL, "run", "--model", TINY, "--input", rows, "--output", output, "--max-num-seqs", "2",
+                                "--commit-seconds", "0.01"], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                               env=environment())
+        ledger = output / "journal" / "ledger" / "00000-00000.ledger"
+        while job.poll() is None and not (ledger.exists() and ledger.stat().st_size > 200):
+            time.sleep(0.01)
+        early = self.merge(output, "--partial")
+        self.assertEqual(job.wait(timeout=120), 0)
+        expected = (output / "output.jsonl").read_bytes().splitlines()
+        self.assertTrue(set(early.splitlines()) <= set(expected))
+        self.assertGreater(early.count(b"\n"), 1)
+        self.assertEqual(len(expected), 400)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
