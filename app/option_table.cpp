@@ -90,8 +90,8 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"model", "Model", S::kValue, "PATH", "Hugging Face directory or .gguf file", "required", kModels,
      [](RunOptions& o, const Setting& s) { o.model = read_text(s); }},
     {"dtype", "Model", S::kValue, "NAME",
-     "auto, half, bfloat16 or float (auto: the checkpoint's, bfloat16 for GGUF; half is widened where the CPU lacks "
-     "it)",
+     "auto, half, bfloat16 or float (auto: the checkpoint's, bfloat16 for GGUF; half is computed in bfloat16 on CPUs, "
+     "with a warning)",
      "auto", kEngines, [](RunOptions& o, const Setting& s) { o.dtype = read_dtype(s); }},
     {"max-model-len", "Model", S::kValue, "TOKENS", "longest prompt plus answer", "the model's own", kEngines,
      [](RunOptions& o, const Setting& s) { o.max_model_len = read_integer(s, 2, kMaxTokens); }},
