@@ -19,6 +19,11 @@
 
 using namespace tokenmill;
 
+#ifdef __SANITIZE_ADDRESS__
+/// The library keeps a kilobyte of a file that it failed to write when it is closed.
+extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
+#endif
+
 namespace {
 
 std::vector<int64_t> integers(const std::string& path, const std::string& name) {
