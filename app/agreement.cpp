@@ -8,11 +8,11 @@
 #include <map>
 #include <set>
 
-#include "app/file_digest.h"
 #include "app/layout.h"
 #include "app/report_files.h"
 #include "app/report_sections.h"
 #include "app/version.h"
+#include "io/file_digest.h"
 #include "io/record_reader.h"
 #include "jobs/output_dir.h"
 
@@ -47,7 +47,7 @@ JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const s
   facts.emplace_back("numerics", numerics);
   // The number of parts whose products are added; how many ranks hold them does not matter.
   facts.emplace_back("tensor_parallel_parts", std::to_string(model_grid(options).num_parts()));
-  if (!options.chat_template.empty()) facts.emplace_back("chat_template", file_digest(options.chat_template));
+  if (!options.chat_template.empty()) facts.emplace_back("chat_template", io::file_digest(options.chat_template));
   const bool is_gguf = choice.checkpoint->is_gguf();
   std::map<std::string, int64_t> files;  // path -> bytes in front of the tensors
   for (const auto& [name, source] : choice.checkpoint->weights().all()) {
@@ -61,7 +61,7 @@ JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const s
   }
   for (const auto& [path, front_bytes] : files)
     facts.emplace_back("model file " + (is_gguf ? "(GGUF)" : std::filesystem::path(path).filename().string()),
-                       file_digest(path, front_bytes));
+                       io::file_digest(path, front_bytes));
   facts.emplace_back("model_name", model_name(options));
   facts.emplace_back("created", std::to_string(source_date_epoch()));
   return facts;

@@ -12,7 +12,7 @@ namespace tokenmill::app {
 /// (name, value) of everything that decides what a row's result is, apart from the row.
 using JobFacts = std::vector<std::pair<std::string, std::string>>;
 
-/// Options in force, numerics, and digests of the model's files (file_digest(); of weights with
+/// Options in force, numerics, and digests of the model's files (io::file_digest(); of weights with
 /// all that stands before the first tensor) and of --chat-template. Paths are left out: node-local copies may lie anywhere. Of the layout only what changes bits:
 /// replicas and pipeline stages do not, nor does the tensor-parallel size under --tp-invariant.
 JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const std::string& numerics);

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "app/file_digest.h"
+#include "app/checkpoint_digest.h"
 #include "kernels/core/log.h"
 #include "kernels/core/stopwatch.h"
 

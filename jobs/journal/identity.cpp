@@ -6,9 +6,9 @@
 
 #include <algorithm>
 #include <ctime>
-#include <span>
 
 #include "io/file.h"
+#include "io/file_digest.h"
 #include "io/record_reader.h"
 #include "jobs/journal/ledger.h"
 #include "kernels/core/error.h"
@@ -16,7 +16,6 @@
 namespace tokenmill::jobs {
 namespace {
 
-constexpr int64_t kEdgeBytes = int64_t{1} << 20;
 constexpr int64_t kMaxBytes = int64_t{64} << 20;  // of an identity file
 constexpr size_t kMaxNamed = 3;                   // differences
 constexpr const char* kTitle = "# what decides the results of this job; written by tokenmill, not to be edited\n";
@@ -101,19 +100,9 @@ Identity job_identity(Identity::Facts facts, const std::vector<std::string>& inp
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::string file = io::files_of({inputs[i]}).front();
     facts.emplace_back(fmt::format("input {}", i + 1),
-                       fmt::format("{}, changed {}, {}", inputs[i], time_of_change(file), edge_digest(file)));
+                       fmt::format("{}, changed {}, {}", inputs[i], time_of_change(file), io::file_digest(file)));
   }
   return Identity(std::move(facts));
-}
-
-std::string edge_digest(const std::string& path) {
-  const io::File file = io::File::open_read(path);
-  const int64_t size = file.size(), edge = std::min(size, kEdgeBytes);
-  std::string bytes(static_cast<size_t>(2 * edge), '\0');
-  const std::span<std::byte> all = std::as_writable_bytes(std::span(bytes));
-  file.read_exactly_at(0, all.first(static_cast<size_t>(edge)));
-  file.read_exactly_at(size - edge, all.last(static_cast<size_t>(edge)));
-  return fmt::format("{} bytes, {:016x}", size, digest(bytes));
 }
 
 }  // namespace tokenmill::jobs

@@ -29,11 +29,7 @@ class Identity {
   Facts facts_;
 };
 
-/// facts, then each input's path, size, time of change and edge digest. Throws Error(kIo).
+/// facts, then each input's path, time of change and io::file_digest(). Throws Error(kIo).
 Identity job_identity(Identity::Facts facts, const std::vector<std::string>& inputs);
-
-/// "1234 bytes, 0123456789abcdef": size, and the digest of a file's first and last mebibyte. Enough to tell versions of
-/// a large file apart without reading it.
-std::string edge_digest(const std::string& path);
 
 }  // namespace tokenmill::jobs

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "app/file_digest.h"
+#include "app/checkpoint_digest.h"
 #include "kernels/core/error.h"
 #include "parallel/topology.h"
 #include "tests/support/captured_log.h"

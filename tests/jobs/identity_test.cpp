@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "io/file_digest.h"
 #include "kernels/core/error.h"
 #include "support/temp_dir.h"
 
@@ -40,7 +41,7 @@ TEST_CASE("differences are named with the old and the new value, at most three o
 
 TEST_CASE("an input's part tells size, time, beginning and end apart") {
   const test::TempDir dir;
-  const auto digest_of = [&](const std::string& bytes) { return edge_digest(dir.write("x", bytes)); };
+  const auto digest_of = [&](const std::string& bytes) { return io::file_digest(dir.write("x", bytes)); };
   std::string bytes(5 << 20, 'x');
   const std::string before = digest_of(bytes);
   CHECK(before.starts_with("5242880 bytes, "));

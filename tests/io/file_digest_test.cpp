@@ -1,4 +1,4 @@
-#include "app/file_digest.h"
+#include "io/file_digest.h"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include "kernels/core/error.h"
 #include "tests/support/temp_dir.h"
 
-namespace tokenmill::app {
+namespace tokenmill::io {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
@@ -78,4 +78,4 @@ TEST_CASE("a file that is not there is named") {
 }
 
 }  // namespace
-}  // namespace tokenmill::app
+}  // namespace tokenmill::io
