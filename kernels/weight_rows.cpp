@@ -98,4 +98,37 @@ void WeightRows::check_complete() const {
   }
 }
 
+void store_rounded(void* out, DType dtype, std::span<const float> values) {
+  switch (dtype) {
+    case DType::kF32:
+      std::ranges::copy(values, static_cast<float*>(out));
+      return;
+    case DType::kBF16:
+      std::ranges::transform(values, static_cast<bf16*>(out), to_bf16);
+      return;
+    case DType::kF16:
+      std::ranges::transform(values, static_cast<f16*>(out), to_f16);
+      return;
+    default:
+      TM_ASSERT(false, "weights as {}", to_string(dtype));
+  }
+}
+
+int64_t vector_width(const TensorView& out, const std::vector<LinearPart>& parts) {
+  TM_ASSERT(!parts.empty() && parts[0].col_end > parts[0].col_begin, "a vector of no parts");
+  const int64_t width = parts[0].col_end - parts[0].col_begin;
+  TM_ASSERT(out.contiguous(), "a vector sink into {} with row stride {}", out.describe(), out.row_stride());
+  TM_ASSERT(out.num_elements() % width == 0, "rows of {} into {}", width, out.describe());
+  return width;
+}
+
+void check_weights(const char* what, const LinearSpec& spec, bool dtype_is_supported, std::span<std::byte> storage,
+                   int64_t bytes) {
+  TM_ASSERT(dtype_is_supported && spec.in_features > 0 && spec.out_features >= 0, "{} [{}, {}] in {}", what,
+            spec.out_features, spec.in_features, to_string(spec.compute_dtype));
+  TM_ASSERT(static_cast<int64_t>(storage.size()) >= bytes && reinterpret_cast<uintptr_t>(storage.data()) % 64 == 0,
+            "{} [{}, {}] needs {} bytes aligned to 64, got {} at {}", what, spec.out_features, spec.in_features, bytes,
+            storage.size(), static_cast<const void*>(storage.data()));
+}
+
 }  // namespace tokenmill

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/core/tensor.h"
 #include "kernels/linear.h"
 
 namespace tokenmill {
@@ -49,5 +50,17 @@ class WeightRows {
   int64_t row_values_;
   std::vector<float> expanded_;  // a row of whole blocks
 };
+
+/// out[i] = values[i] rounded to dtype (float32, bfloat16, float16), in host memory.
+void store_rounded(void* out, DType dtype, std::span<const float> values);
+
+/// The columns of the parts of a vector sink (Ops::make_vector_sink) into out. Throws Error(kInternal) when out is not
+/// made of whole rows of them.
+int64_t vector_width(const TensorView& out, const std::vector<LinearPart>& parts);
+
+/// What a backend asks of a linear or an embedding and of its storage: a shape and a dtype that it takes, enough bytes,
+/// aligned to 64. what names it in the Error(kInternal).
+void check_weights(const char* what, const LinearSpec& spec, bool dtype_is_supported, std::span<std::byte> storage,
+                   int64_t bytes);
 
 }  // namespace tokenmill

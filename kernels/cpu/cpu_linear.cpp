@@ -127,33 +127,14 @@ class CpuEmbedding final : public Embedding {
   const LinearSpec& spec() const override { return spec_; }
   int64_t granularity(int part) const override { return rows_.granularity(part); }
   void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
-    rows_.write(part, byte_offset, bytes,
-                [this](const WeightRows::Row& row) { store_values(table().slice_rows(row.row, 1), 0, row.values); });
+    rows_.write(part, byte_offset, bytes, [this](const WeightRows::Row& row) {
+      store_rounded(table().slice_rows(row.row, 1).data(), spec_.compute_dtype, row.values);
+    });
   }
   void finish() override { rows_.check_complete(); }
   void adopt() override {}
   TensorView table() const {
     return TensorView(storage_.data(), spec_.compute_dtype, {spec_.out_features, spec_.in_features});
-  }
-  /// Elements [begin, begin + values.size()) of a contiguous tensor.
-  static void store_values(TensorView out, int64_t begin, std::span<const float> values) {
-    const auto count = static_cast<int64_t>(values.size());
-    for (int64_t i = 0; i < count; ++i) {
-      const float value = values[static_cast<size_t>(i)];
-      switch (out.dtype()) {
-        case DType::kF32:
-          out.as<float>()[begin + i] = value;
-          break;
-        case DType::kBF16:
-          out.as<bf16>()[begin + i] = to_bf16(value);
-          break;
-        case DType::kF16:
-          out.as<f16>()[begin + i] = to_f16(value);
-          break;
-        default:
-          TM_ASSERT(false, "weights as {}", to_string(out.dtype()));
-      }
-    }
   }
 
  private:
@@ -165,33 +146,22 @@ class CpuEmbedding final : public Embedding {
 class VectorSink final : public WeightSink {
  public:
   VectorSink(TensorView out, const std::vector<LinearPart>& parts)
-      : out_(out), width_(row_width(parts)), rows_(parts, out.num_elements() / width_, width_, "vector") {
-    TM_ASSERT(out.contiguous(), "a vector sink into {} with row stride {}", out.describe(), out.row_stride());
-    TM_ASSERT(out.num_elements() % width_ == 0, "rows of {} into {}", width_, out.describe());
-  }
+      : out_(out), width_(vector_width(out, parts)), rows_(parts, out.num_elements() / width_, width_, "vector") {}
   int64_t granularity(int part) const override { return rows_.granularity(part); }
   void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
-    rows_.write(part, byte_offset, bytes,
-                [this](const WeightRows::Row& row) { CpuEmbedding::store_values(out_, row.row * width_, row.values); });
+    rows_.write(part, byte_offset, bytes, [this](const WeightRows::Row& row) {
+      const int64_t offset_bytes = row.row * width_ * dtype_size(out_.dtype());
+      store_rounded(static_cast<std::byte*>(out_.data()) + offset_bytes, out_.dtype(), row.values);
+    });
   }
   void finish() override { rows_.check_complete(); }
   void adopt() override {}
 
  private:
-  static int64_t row_width(const std::vector<LinearPart>& parts) {
-    TM_ASSERT(!parts.empty() && parts[0].col_end > parts[0].col_begin, "a vector of no parts");
-    return parts[0].col_end - parts[0].col_begin;
-  }
   TensorView out_;
   int64_t width_;
   WeightRows rows_;
 };
-
-void check_storage(const char* what, const LinearSpec& spec, std::span<std::byte> storage, int64_t bytes) {
-  TM_ASSERT(static_cast<int64_t>(storage.size()) >= bytes && reinterpret_cast<uintptr_t>(storage.data()) % 64 == 0,
-            "{} [{}, {}] needs {} bytes aligned to 64, got {} at {}", what, spec.out_features, spec.in_features, bytes,
-            storage.size(), static_cast<const void*>(storage.data()));
-}
 
 /// Fixed by ISA and shape alone, the shape of the whole tensors where a rank holds some of their rows: a row's bits do
 /// not depend on how many ranks share them. Small or odd matrices stay with the own GEMM: oneDNN has no row-invariant
@@ -212,7 +182,6 @@ int64_t panel_linear_bytes(const LinearSpec& spec) {
 }
 
 std::unique_ptr<CpuLinear> make_panel_linear(const LinearSpec& spec, std::span<std::byte> storage, Isa isa) {
-  check_storage("linear", spec, storage, panel_linear_bytes(spec));
   return std::make_unique<PanelLinear>(spec, storage, isa);
 }
 
@@ -233,9 +202,7 @@ int64_t CpuOps::embedding_bytes(const LinearSpec& spec) {
 }
 
 std::unique_ptr<Linear> CpuOps::make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
-  TM_ASSERT(supports(spec.compute_dtype) && spec.in_features > 0 && spec.out_features >= 0, "linear [{}, {}] in {}",
-            spec.out_features, spec.in_features, to_string(spec.compute_dtype));
-  check_storage("linear", spec, storage, linear_bytes(spec));
+  check_weights("linear", spec, supports(spec.compute_dtype), storage, linear_bytes(spec));
   if (use_onednn(isa_, spec)) {
     return make_onednn_linear(spec, storage, *onednn_, isa_, team_.num_threads());
   }
@@ -243,9 +210,7 @@ std::unique_ptr<Linear> CpuOps::make_linear(const LinearSpec& spec, std::span<st
 }
 
 std::unique_ptr<Embedding> CpuOps::make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
-  TM_ASSERT(supports(spec.compute_dtype) && spec.in_features > 0 && spec.out_features >= 0, "embedding [{}, {}] in {}",
-            spec.out_features, spec.in_features, to_string(spec.compute_dtype));
-  check_storage("embedding", spec, storage, embedding_bytes(spec));
+  check_weights("embedding", spec, supports(spec.compute_dtype), storage, embedding_bytes(spec));
   return std::make_unique<CpuEmbedding>(spec, storage);
 }
 

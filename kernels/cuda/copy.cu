@@ -98,7 +98,7 @@ void CudaOps::do_gather_rows(TensorView out, TensorView x, TensorView rows) {
 
 void CudaOps::do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token,
                        int64_t first_id) {
-  const TensorView rows = cuda_embedding(table).table();
+  const TensorView rows = device_matrix(table);
   dispatch_words(out, rows, [&]<typename Word>() {
     TM_CUDA(gpu::launch(embed_kernel<Word>, row_launch(out.rows(), kThreads, "embed"), as_rows<Word>(out),
                         as_rows<const Word>(rows), device_data<int32_t>(token_ids), device_data<int32_t>(last_token),

@@ -1,29 +1,11 @@
 #include "kernels/cuda/cuda_linear.h"
 
-#include <cstring>
-
 #include "kernels/core/check.h"
 
 namespace tokenmill::cuda {
 namespace {
 
 constexpr size_t kPendingBytes = size_t{1} << 20;
-
-void round_row(std::byte* out, DType dtype, std::span<const float> values) {
-  switch (dtype) {
-    case DType::kF32:
-      std::memcpy(out, values.data(), values.size_bytes());
-      return;
-    case DType::kBF16:
-      for (size_t i = 0; i < values.size(); ++i) reinterpret_cast<bf16*>(out)[i] = to_bf16(values[i]);
-      return;
-    case DType::kF16:
-      for (size_t i = 0; i < values.size(); ++i) reinterpret_cast<f16*>(out)[i] = to_f16(values[i]);
-      return;
-    default:
-      TM_ASSERT(false, "weights as {}", to_string(dtype));
-  }
-}
 
 class VectorSink final : public WeightSink {
  public:
@@ -60,7 +42,7 @@ void DeviceRows::append(const WeightRows::Row& row) {
   if (row.row != next || pending_.size() >= kPendingBytes) flush();
   if (pending_.empty()) first_pending_ = row.row;
   pending_.resize(pending_.size() + static_cast<size_t>(row_bytes_));
-  round_row(pending_.data() + pending_.size() - row_bytes_, dtype_, row.values);
+  store_rounded(pending_.data() + pending_.size() - row_bytes_, dtype_, row.values);
 }
 
 void DeviceRows::flush() {
@@ -75,39 +57,21 @@ void DeviceRows::finish() {
   pending_ = {};
 }
 
-CudaLinear::CudaLinear(WeightUpload& upload, const LinearSpec& spec, std::span<std::byte> storage)
-    : spec_(spec),
-      data_(storage.data()),
-      rows_(upload, spec.parts, storage.data(), spec.compute_dtype, spec.out_features, spec.in_features, "linear") {}
-
-CudaEmbedding::CudaEmbedding(WeightUpload& upload, const LinearSpec& spec, std::span<std::byte> storage)
-    : spec_(spec),
-      data_(storage.data()),
-      rows_(upload, spec.parts, storage.data(), spec.compute_dtype, spec.out_features, spec.in_features, "embedding") {}
-
-TensorView CudaEmbedding::table() const {
-  return TensorView(data_, spec_.compute_dtype, {spec_.out_features, spec_.in_features}, /*is_host=*/false);
-}
-
 std::unique_ptr<WeightSink> make_vector_sink(WeightUpload& upload, TensorView out,
                                              const std::vector<LinearPart>& parts) {
-  TM_ASSERT(!parts.empty() && parts[0].col_end > parts[0].col_begin, "a vector of no parts");
-  const int64_t width = parts[0].col_end - parts[0].col_begin;
-  TM_ASSERT(out.contiguous() && out.num_elements() % width == 0, "rows of {} into {} with row stride {}", width,
-            out.describe(), out.row_stride());
-  return std::make_unique<VectorSink>(upload, out, parts, width);
+  return std::make_unique<VectorSink>(upload, out, parts, vector_width(out, parts));
 }
 
-const CudaLinear& cuda_linear(const Linear& linear) {
-  const auto* own = dynamic_cast<const CudaLinear*>(&linear);
+TensorView device_matrix(const Linear& linear) {
+  const auto* own = dynamic_cast<const DeviceMatrix<Linear>*>(&linear);
   TM_ASSERT(own != nullptr, "a linear of another device");
-  return *own;
+  return own->matrix();
 }
 
-const CudaEmbedding& cuda_embedding(const Embedding& embedding) {
-  const auto* own = dynamic_cast<const CudaEmbedding*>(&embedding);
+TensorView device_matrix(const Embedding& embedding) {
+  const auto* own = dynamic_cast<const DeviceMatrix<Embedding>*>(&embedding);
   TM_ASSERT(own != nullptr, "an embedding of another device");
-  return *own;
+  return own->matrix();
 }
 
 }  // namespace tokenmill::cuda

@@ -37,10 +37,15 @@ class DeviceRows {
   int64_t first_pending_ = 0;
 };
 
-/// A matrix [out_features, in_features] of compute_dtype in device memory, rows dense.
-class CudaLinear : public Linear {
+/// A matrix [out_features, in_features] of compute_dtype in device memory, rows dense. Sink: Linear or Embedding.
+template <typename Sink>
+class DeviceMatrix : public Sink {
  public:
-  CudaLinear(WeightUpload& upload, const LinearSpec& spec, std::span<std::byte> storage);
+  /// what: for errors.
+  DeviceMatrix(WeightUpload& upload, const LinearSpec& spec, std::span<std::byte> storage, const char* what)
+      : spec_(spec),
+        data_(storage.data()),
+        rows_(upload, spec.parts, data_, spec.compute_dtype, spec.out_features, spec.in_features, what) {}
   const LinearSpec& spec() const override { return spec_; }
   int64_t granularity(int part) const override { return rows_.granularity(part); }
   void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
@@ -48,25 +53,9 @@ class CudaLinear : public Linear {
   }
   void finish() override { rows_.finish(); }
   void adopt() override {}
-  const void* data() const { return data_; }
-
- private:
-  LinearSpec spec_;
-  std::byte* data_;
-  DeviceRows rows_;
-};
-
-class CudaEmbedding : public Embedding {
- public:
-  CudaEmbedding(WeightUpload& upload, const LinearSpec& spec, std::span<std::byte> storage);
-  const LinearSpec& spec() const override { return spec_; }
-  int64_t granularity(int part) const override { return rows_.granularity(part); }
-  void write(int part, int64_t byte_offset, std::span<const std::byte> bytes) override {
-    rows_.write(part, byte_offset, bytes);
+  TensorView matrix() const {
+    return TensorView(data_, spec_.compute_dtype, {spec_.out_features, spec_.in_features}, /*is_host=*/false);
   }
-  void finish() override { rows_.finish(); }
-  void adopt() override {}
-  TensorView table() const;
 
  private:
   LinearSpec spec_;
@@ -76,8 +65,8 @@ class CudaEmbedding : public Embedding {
 
 std::unique_ptr<WeightSink> make_vector_sink(WeightUpload& upload, TensorView out, const std::vector<LinearPart>& parts);
 
-/// Weights as this device's. Throw Error(kInternal) for those of another device.
-const CudaLinear& cuda_linear(const Linear& linear);
-const CudaEmbedding& cuda_embedding(const Embedding& embedding);
+/// The matrix behind weights of this device. Throws Error(kInternal) for those of another one.
+TensorView device_matrix(const Linear& linear);
+TensorView device_matrix(const Embedding& embedding);
 
 }  // namespace tokenmill::cuda

@@ -70,25 +70,14 @@ int64_t CudaOps::linear_bytes(const LinearSpec& spec) {
   return spec.out_features * spec.in_features * dtype_size(spec.compute_dtype);
 }
 
-namespace {
-
-void check_storage(const char* what, const LinearSpec& spec, std::span<std::byte> storage, int64_t bytes) {
-  TM_ASSERT(spec.in_features > 0 && spec.out_features >= 0, "{} [{}, {}]", what, spec.out_features, spec.in_features);
-  TM_ASSERT(static_cast<int64_t>(storage.size()) >= bytes && reinterpret_cast<uintptr_t>(storage.data()) % 64 == 0,
-            "{} [{}, {}] needs {} bytes aligned to 64, got {} at {}", what, spec.out_features, spec.in_features, bytes,
-            storage.size(), static_cast<const void*>(storage.data()));
-}
-
-}  // namespace
-
 std::unique_ptr<Linear> CudaOps::make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
-  check_storage("linear", spec, storage, linear_bytes(spec));
-  return std::make_unique<CudaLinear>(upload_, spec, storage);
+  check_weights("linear", spec, supports(spec.compute_dtype), storage, linear_bytes(spec));
+  return std::make_unique<DeviceMatrix<Linear>>(upload_, spec, storage, "linear");
 }
 
 std::unique_ptr<Embedding> CudaOps::make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
-  check_storage("embedding", spec, storage, embedding_bytes(spec));
-  return std::make_unique<CudaEmbedding>(upload_, spec, storage);
+  check_weights("embedding", spec, supports(spec.compute_dtype), storage, embedding_bytes(spec));
+  return std::make_unique<DeviceMatrix<Embedding>>(upload_, spec, storage, "embedding");
 }
 
 std::unique_ptr<WeightSink> CudaOps::make_vector_sink(TensorView out, const std::vector<LinearPart>& parts) {
@@ -97,7 +86,7 @@ std::unique_ptr<WeightSink> CudaOps::make_vector_sink(TensorView out, const std:
 
 void CudaOps::do_linear(TensorView out, TensorView x, const Linear& weights, const LinearCall& call) {
   if (out.cols() == 0) return;
-  const void* data = cuda_linear(weights).data();
+  const void* data = device_matrix(weights).data();
   if (!call.bias.defined() || call.bias.dtype() == out.dtype()) {
     matmul_.run(out, x, data, call.bias, call.residual);
     return;

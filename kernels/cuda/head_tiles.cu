@@ -121,7 +121,7 @@ void CudaOps::do_lm_head_tiles(const HeadTiles& out, TensorView hidden, const Li
                                int64_t vocab_size, const LogitsRows& rows, const SamplingTables& tables) {
   const auto num_tiles = static_cast<unsigned>(out.max.cols());
   if (num_tiles == 0) return;  // an empty shard
-  matmul_.run(out.logits, hidden, cuda_linear(head).data(), {}, {});
+  matmul_.run(out.logits, hidden, device_matrix(head).data(), {}, {});
   const TilesCall call{.logits = shard_logits(out.logits, first_id, vocab_size),
                        .out = partials_view(out),
                        .rows = row_parameters(rows, tables),

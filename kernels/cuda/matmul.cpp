@@ -79,10 +79,6 @@ Matmul::~Matmul() {
   cublasLtDestroy(handle_);
 }
 
-void Matmul::prepare(int64_t out_features, int64_t in_features, DType weights, DType out, bool bias) {
-  plan({out_features, in_features, weights, out, bias});
-}
-
 Matmul::Plan& Matmul::plan(const Key& key) {
   std::unique_ptr<Plan>& slot = plans_[key];
   if (slot) return *slot;

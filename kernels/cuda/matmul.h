@@ -26,8 +26,6 @@ class Matmul {
   /// out [T, N] = x [T, K] weights^T (+ bias) (+ residual), sums in f32, rounded once. weights [N, K] dense, of x's
   /// dtype; bias [N] of out's dtype or undefined; residual [T, N] of out's dtype or undefined, may alias out.
   void run(TensorView out, TensorView x, const void* weights, TensorView bias, TensorView residual);
-  /// Chooses the algorithm of such products now rather than in the first step that needs it.
-  void prepare(int64_t out_features, int64_t in_features, DType weights, DType out, bool bias);
 
  private:
   struct Key {
