@@ -44,6 +44,17 @@ std::string marker_of(const fs::path& journal) {
   return text.starts_with("tokenmill journal ") && text.ends_with('\n') ? text : "";
 }
 
+/// The journal holds nothing but a marker whose writing was interrupted: some of its beginning, or what a lost block reads as.
+bool has_torn_marker_alone(const fs::path& journal, const std::vector<fs::path>& entries) {
+  const fs::path marker = journal / OutputDir::kMarkerName;
+  std::error_code error;
+  if (entries.size() != 1 || entries[0] != marker || !fs::is_regular_file(fs::symlink_status(marker, error)) ||
+      fs::file_size(marker, error) > 64)
+    return false;
+  const std::string text = io::read_file(marker.string(), 64);
+  return std::string_view(kJournalMarker).starts_with(text) || text.find_first_not_of('\0') == text.npos;
+}
+
 /// Collects what may be removed and what must stay.
 class Survey {
  public:
@@ -119,7 +130,7 @@ class Survey {
   void add_journal(const fs::path& path) {
     std::vector<fs::path> entries;
     if (!list(path, entries)) return;
-    if (!entries.empty() && marker_of(path).empty()) {
+    if (!entries.empty() && marker_of(path).empty() && !has_torn_marker_alone(path, entries)) {
       add_foreign(path, fmt::format("without tokenmill's {} file", OutputDir::kMarkerName));
       return;
     }

@@ -106,6 +106,11 @@ LedgerReader::LedgerReader(const std::string& path) : file_(io::File::open_read(
     return;
   }
   file_.read_exactly_at(0, std::as_writable_bytes(std::span(&header, 1)));
+  constexpr Header kNothing{};
+  if (size <= ledger_bytes(LedgerWriter::kMaxUnflushed) && std::memcmp(&header, &kNothing, sizeof header) == 0) {
+    torn_bytes_ = size;  // the machine was lost with the first flush, and its first page
+    return;
+  }
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)
     throw Error(ErrorKind::kIo, "{} is not a ledger of tokenmill", path);
   if (header.checksum != XXH3_64bits(&header, offsetof(Header, checksum)))

@@ -10,7 +10,7 @@ from harness import TINY, Case, environment, tokenmill
 FULL = os.environ.get("TOKENMILL_TEST_FULL") == "1"
 SAMPLE = 3  # faults of each kind and scene
 # what a fault applies to, in the log of a run's calls
-CALLS = {"short": {"write"}, "enospc": {"write"}, "sync": {"fsync", "fdatasync"}, "rename": {"rename"},
+CALLS = {"short": {"write", "pwrite"}, "enospc": {"write", "pwrite"}, "sync": {"fsync", "fdatasync"}, "rename": {"rename"},
          "kill": None, "lost": None, "holes": None}
 
 
@@ -26,7 +26,11 @@ class Faults(Case):
         env = environment(LD_PRELOAD=os.environ["TOKENMILL_FAULTS"], TOKENMILL_FAULT_PATH=str(self.dir / "out"),
                           TOKENMILL_FAULT=fault, TOKENMILL_FAULT_LOG=str(log)) if fault or log else None
         return tokenmill("run", "--model", TINY, "--input", self.rows, "--output", output or self.output,
-                         "--commit-seconds", 0, "--max-num-seqs", 3, env=env)
+                         "--commit-seconds", 0, "--max-num-seqs", 3, "--output-format", "jsonl,hdf5", env=env)
+
+    @staticmethod
+    def results(output):
+        return [(output / name).read_bytes() for name in ("output.jsonl", "output.h5")]
 
     def calls(self):
         """(operation, path) of every call on the output directory in a run from its present state."""
@@ -55,7 +59,7 @@ class Faults(Case):
                     self.check_end(action, failed)
                     again = self.run_job()
                     self.assertEqual(again.code, 0, again.stderr)
-                    self.assertEqual((self.output / "output.jsonl").read_bytes(), expected)
+                    self.assertEqual(self.results(self.output), expected)
                     self.assertEqual([path.name for path in self.output.iterdir() if ".tmp." in path.name], [])
 
     def check_end(self, action, result):
@@ -72,7 +76,7 @@ class Faults(Case):
 
     def test_a_new_job_and_one_that_is_continued(self):
         self.assertEqual(self.run_job(output=self.dir / "undisturbed").code, 0)
-        expected = (self.dir / "undisturbed" / "output.jsonl").read_bytes()
+        expected = self.results(self.dir / "undisturbed")
         dice = random.Random(11)
         self.check_faults(self.dir / "nothing", expected, dice)
         # Half of the rows are there, and what a killed run leaves behind them.
@@ -85,6 +89,35 @@ class Faults(Case):
             file.write(b"torn")
         shutil.copytree(self.output, self.dir / "half")
         self.check_faults(self.dir / "half", expected, dice)
+
+    def test_a_kill_during_the_hdf5_merge_leaves_the_earlier_file_or_none(self):
+        """All rows are done; the run that only merges dies at calls on output.h5, whose earlier version is there or not."""
+        self.assertEqual(self.run_job().code, 0)
+        expected = self.results(self.output)
+        for name in ("output.jsonl", "output.h5"):
+            (self.output / name).unlink()
+        shutil.copytree(self.output, self.dir / "done")
+        calls = self.calls()
+        on_tables = [number for number, (_, path) in enumerate(calls, 1) if "/output.h5" in path]
+        renamed = next(number for number in on_tables if calls[number - 1][0] == "rename")
+        self.assertGreater(sum(calls[number - 1][0] == "pwrite" for number in on_tables), 3, calls)
+        chosen = set(on_tables) if FULL else {on_tables[0], renamed - 1, renamed, renamed + 1,
+                                              *random.Random(5).sample(on_tables, 4)}
+        for at in sorted(chosen):
+            for earlier in (None, b"earlier"):
+                with self.subTest(call=calls[at - 1], at=at, earlier=earlier):
+                    self.set_scene(self.dir / "done")
+                    tables = self.output / "output.h5"
+                    if earlier:
+                        tables.write_bytes(earlier)
+                    self.assertEqual(self.run_job(fault=f"kill:{at}").code, -9)
+                    left = tables.read_bytes() if tables.exists() else None
+                    self.assertEqual(left, expected[1] if at > renamed else earlier)
+                    self.assertFalse((self.output / "output.jsonl").exists(), "it says that all results are there")
+                    again = self.run_job()
+                    self.assertEqual(again.code, 0, again.stderr)
+                    self.assertEqual(self.results(self.output), expected)
+                    self.assertEqual([path.name for path in self.output.iterdir() if ".tmp." in path.name], [])
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """SIGKILL to a random rank or to mpirun, at random moments of a job's life: start, rows, merge, and again while it is
-continued, each time with another layout. In the end output.jsonl has the bytes of an undisturbed run. A seeded quarter of an
-hundred kills; TOKENMILL_TEST_FULL=1: 200 and more rows."""
+continued, each time with another layout. In the end output.jsonl and output.h5 have the bytes of an undisturbed run. A seeded
+quarter of an hundred kills; TOKENMILL_TEST_FULL=1: 200 and more rows."""
 import os
 import pathlib
 import random
@@ -55,6 +55,10 @@ def committed(output):
     return rows
 
 
+def results(output):
+    return [(output / name).read_bytes() for name in ("output.jsonl", "output.h5")]
+
+
 class Kills(Case):
     def setUp(self):
         super().setUp()
@@ -72,7 +76,7 @@ class Kills(Case):
         return [MPIEXEC, "-n", str(dp * pp * tp), TOKENMILL, "run", "--model", str(MODEL), "--input", str(self.rows),
                 "--output", str(output), "-pp", str(pp), "-tp", str(tp), "--tp-invariant", "2", "--dtype", "float",
                 "--commit-seconds", self.dice.choice(["0", "0.02", "0.2"]), "--max-num-seqs", self.dice.choice(["2", "8"]),
-                "--max-row-errors", "1", "--max-model-len", "256"]
+                "--max-row-errors", "1", "--max-model-len", "256", "--output-format", "jsonl,hdf5"]
 
     def start(self, output, layout, env=None):
         with open(self.dir / "stderr", "w", encoding="utf-8") as stderr:
@@ -140,8 +144,8 @@ class Kills(Case):
         undisturbed = self.start(self.dir / "undisturbed", (1, 1, 1))
         self.assertEqual(undisturbed.wait(timeout=120), 0, (self.dir / "stderr").read_text())
         longest_s = 1.2 * (time.monotonic() - begin)
-        expected = (self.dir / "undisturbed" / "output.jsonl").read_bytes()
-        self.assertEqual(expected.count(b"\n"), NUM_ROWS)
+        expected = results(self.dir / "undisturbed")
+        self.assertEqual(expected[0].count(b"\n"), NUM_ROWS)
         jobs = 0
         while self.num_kills < KILLS:
             jobs += 1
@@ -156,7 +160,7 @@ class Kills(Case):
                 if code == 0:
                     break
                 self.assertLess(attempts, 200, "the job makes no progress")
-            self.assertEqual((output / "output.jsonl").read_bytes(), expected, f"job {jobs} after {attempts} runs")
+            self.assertEqual(results(output), expected, f"job {jobs} after {attempts} runs")
         print(f"{self.num_kills} kills of {jobs} jobs", end=" ", flush=True)
 
 

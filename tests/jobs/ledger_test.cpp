@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -66,6 +68,22 @@ TEST_CASE("bad entries at the end are torn, also blocks of zeros") {
   const LedgerReader reader(dir.write("b.ledger", bytes));
   CHECK(reader.num_entries() == 9);
   CHECK(reader.torn_bytes() == 48 + 480);
+}
+
+TEST_CASE("a first flush whose first page was lost has no entries; behind more than one flush that is damage") {
+  const test::TempDir dir;
+  const auto without_page = [&](int64_t count) {
+    std::string bytes = write_ledger(dir, count);
+    std::fill_n(bytes.begin(), std::min<size_t>(4096, bytes.size()), '\0');
+    std::filesystem::remove(dir / "x.ledger");
+    return dir.write("holes.ledger", bytes);
+  };
+  for (const int64_t count : {0, 1, 1000}) {
+    const LedgerReader reader(without_page(count));
+    CHECK(reader.num_entries() == 0);
+    CHECK(reader.torn_bytes() == 64 + count * 48);
+  }
+  CHECK_THROWS_WITH_AS(LedgerReader(without_page(2000)), doctest::Contains("is not a ledger of tokenmill"), Error);
 }
 
 TEST_CASE("any flipped bit in what the last flush wrote tears the ledger there: pages may reach the disk in any order") {

@@ -118,13 +118,16 @@ TEST_CASE("--restart removes what killed runs left: temporaries, unpacked inputs
   old.dir.write("out/journal.tmp.89ab/tokenmill-journal", "tokenmill journal 2\n");
   old.dir.write("out/journal.tmp.89ab/owner.new", "");
   old.dir.write("out/journal/ledger/00007.ledger", "of an older version");
+  old.dir.write("out/journal.tmp.0000aaaa/tokenmill-journal", "");
+  old.dir.write("out/journal.tmp.1111bbbb/tokenmill-journal", std::string(20, '\0'));
   fs::create_directories(old.out + "/journal.tmp.0123abcd");
   fs::copy(old.out + "/journal", old.out + "/journal.tmp.4567cdef", fs::copy_options::recursive);
   const auto result = run(old.out + " --restart " + old.in);
   INFO(result.output);
   CHECK(result.exit_code == 0);
   for (const char* name : {"run.yaml.tmp.77", "journal/scratch", "journal/row_metrics.00003.jsonl",
-                           "journal.tmp.0123abcd", "journal.tmp.4567cdef", "journal.tmp.89ab"})
+                           "journal.tmp.0000aaaa", "journal.tmp.1111bbbb", "journal.tmp.0123abcd",
+                           "journal.tmp.4567cdef", "journal.tmp.89ab"})
     CHECK_FALSE(fs::exists(fs::path(old.out) / name));
 }
 

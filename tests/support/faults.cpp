@@ -3,7 +3,8 @@
 //   TOKENMILL_FAULT_LOG     a file that gets a line "rank operation path" for each call that counts
 //   TOKENMILL_FAULT         ACTION:N[:RANK], at the N-th call (from 1) that counts and that the action applies to, in every
 //                           process or in the one with that OMPI_COMM_WORLD_RANK:
-//     short   write() takes half of the bytes, and so does every later one       enospc  the same, then ENOSPC for all later ones
+//     short   write() or pwrite() takes half of the bytes, and so does every later one
+//     enospc  the same, then ENOSPC for all later ones
 //     sync    fsync()/fdatasync() fails with EIO                                 rename  rename() fails with EIO
 //     kill    SIGKILL before the call                                            lost    SIGKILL, and what was not synced is cut off
 //     holes   as lost, but unsynced bytes turn to zeros instead
@@ -156,6 +157,16 @@ int opened(const char* name, const char* path, int flags, unsigned mode) {
   return fd;
 }
 
+/// real(taken): the call itself with that many bytes.
+template <typename Real>
+ssize_t written(int fd, const char* name, size_t size, Real real) {
+  Faults& faults = Faults::instance();
+  const std::string path = fd > 2 ? path_of(fd) : "";
+  if (!faults.counts(path) || !faults.hit(Op::kWrite, name, path)) return real(size);
+  if (faults.full()) return fail(ENOSPC);
+  return real(size > 1 ? size / 2 : size);
+}
+
 int synced(const char* name, int fd) {
   Faults& faults = Faults::instance();
   const std::string path = path_of(fd);
@@ -189,14 +200,18 @@ int open64(const char* path, int flags, ...) {
 }
 
 ssize_t write(int fd, const void* bytes, size_t size) {
-  const auto real = next<ssize_t (*)(int, const void*, size_t)>("write");
-  Faults& faults = Faults::instance();
-  const std::string path = fd > 2 ? path_of(fd) : "";
-  if (!faults.counts(path)) return real(fd, bytes, size);
-  if (!faults.hit(Op::kWrite, "write", path)) return real(fd, bytes, size);
-  if (faults.full()) return fail(ENOSPC);
-  return real(fd, bytes, size > 1 ? size / 2 : size);
+  return written(fd, "write", size, [&](size_t taken) {
+    return next<ssize_t (*)(int, const void*, size_t)>("write")(fd, bytes, taken);
+  });
 }
+
+ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
+  return written(fd, "pwrite", size, [&](size_t taken) {
+    return next<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite")(fd, bytes, taken, offset);
+  });
+}
+
+ssize_t pwrite64(int fd, const void* bytes, size_t size, off_t offset) { return pwrite(fd, bytes, size, offset); }
 
 int fsync(int fd) { return synced("fsync", fd); }
 int fdatasync(int fd) { return synced("fdatasync", fd); }
