@@ -7,6 +7,9 @@
 #include "parallel/host_communicator.h"
 #include "parallel/measure_route.h"
 #include "parallel/mpi_transport.h"
+#ifdef TOKENMILL_CUDA
+#include "parallel/nccl_communicator.h"
+#endif
 #include "parallel/self_communicator.h"
 #include "parallel/shm_transport.h"
 
@@ -48,6 +51,15 @@ Connection connect(const Comm& group, Stream& stream, HostProgress& progress, Ro
   return {.communicator = std::make_unique<HostCommunicator>(group, stream, progress, std::move(transports), costs,
                                                              std::move(watch)),
           .costs = costs};
+}
+
+Connection connect(const Comm& group, Device device, Stream& stream, HostProgress& progress) {
+  if (group.size() == 1 || device.kind == DeviceKind::kCpu) return connect(group, stream, progress);
+#ifdef TOKENMILL_CUDA
+  return {.communicator = std::make_unique<NcclCommunicator>(group, device, stream), .costs = {.size = group.size(), .routes = {}}};
+#else
+  throw AgreedError(ErrorKind::kInternal, "a group on {} in a build without CUDA", to_string(device));
+#endif
 }
 
 int64_t planned_window_bytes(const Topology& topology, const std::vector<GridPlace>& places, int rank) {

@@ -3,6 +3,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/device/device.h"
 #include "parallel/communicator.h"
 #include "parallel/groups.h"
 #include "parallel/host_transport.h"
@@ -19,7 +20,7 @@ enum class Route : uint8_t {
 
 struct Connection {
   std::unique_ptr<Communicator> communicator;
-  GroupCosts costs;  ///< measured just now; for the cost model and run.yaml
+  GroupCosts costs;  ///< measured just now; for the cost model and run.yaml. Of NCCL no routes are known
 };
 
 /// Collective over group: a communicator for host tensors. A group of one rank needs no MPI (SelfCommunicator).
@@ -30,6 +31,10 @@ struct Connection {
 /// all that uses progress runs on one thread. Throws AgreedError(kConfig) for kShm where it cannot be had, Error(kMpi)
 /// when the process of a peer is gone.
 Connection connect(const Comm& group, Stream& stream, HostProgress& progress, Route route = Route::kAuto);
+
+/// Collective over group: a communicator for tensors of device, on its stream: the CPU's as above, a GPU's by NCCL
+/// (NcclCommunicator; progress is not used, and no memory of the node is shared).
+Connection connect(const Comm& group, Device device, Stream& stream, HostProgress& progress);
 
 /// Pure: what connect() takes of the node's memory for a rank's groups, or would if memory can be shared: shm_window_bytes()
 /// for its tensor- and its pipeline-parallel group, where all ranks of the group are on one node. places: lay_grid().

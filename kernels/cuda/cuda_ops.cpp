@@ -35,7 +35,7 @@ CudaOps::CudaOps(Device device, const OpsOptions& options)
       facts_(device_facts(device)),
       asked_attention_(parse_attention_backend(options.attention_backend)),
       paged_mma_(memory_, facts_.num_multiprocessors, options.attention_part_bytes) {
-  stream_.set_check([this] { check_fault(); });
+  stream_.add_check(this, [this] { check_fault(); });
 }
 
 CudaOps::~CudaOps() = default;

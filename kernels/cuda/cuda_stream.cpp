@@ -1,7 +1,9 @@
 #include "kernels/cuda/cuda_stream.h"
 
+#include <chrono>
 #include <exception>
 #include <mutex>
+#include <thread>
 #include <utility>
 
 #include "kernels/core/check.h"
@@ -114,16 +116,40 @@ void CudaStream::retire(Event number) {
   }
 }
 
+void CudaStream::await(const std::function<cudaError_t()>& state) const {
+  // A device that works steps in milliseconds is asked all the time; a late one is worth a look at why.
+  constexpr std::chrono::milliseconds kBusy(2), kBetweenChecks(10);
+  constexpr std::chrono::microseconds kPause(50);
+  const auto begin = std::chrono::steady_clock::now();
+  for (auto checked = begin;;) {
+    const cudaError_t now_state = state();
+    if (now_state != cudaErrorNotReady) {
+      TM_CUDA(now_state);
+      return;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    if (now - begin < kBusy) {
+      std::this_thread::yield();
+      continue;
+    }
+    if (now - checked >= kBetweenChecks) {
+      checked = now;
+      run_checks();
+    }
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 void CudaStream::wait(Event event) {
   TM_ASSERT(event <= last_, "event {} was not recorded, the last one is {}", event, last_);
   for (const Mark& mark : marks_) {
     if (mark.number != event) continue;
-    TM_CUDA(cudaEventSynchronize(mark.event));
+    await([&mark] { return cudaEventQuery(mark.event); });
     break;
   }
   retire(event);
   failure_->rethrow();
-  if (check_) check_();
+  run_checks();
 }
 
 bool CudaStream::done(Event event) {
@@ -140,10 +166,10 @@ bool CudaStream::done(Event event) {
 }
 
 void CudaStream::synchronize() {
-  TM_CUDA(cudaStreamSynchronize(stream_));
+  await([this] { return cudaStreamQuery(stream_); });
   retire(last_);
   failure_->rethrow();
-  if (check_) check_();
+  run_checks();
 }
 
 void CudaStream::begin_capture() {

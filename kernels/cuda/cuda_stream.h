@@ -47,9 +47,8 @@ class CudaStream : public Stream {
   void begin_capture() override;
   std::unique_ptr<Recording> end_capture() override;
   void replay(Recording& recording) override;
+  void* native_handle() const override { return stream_; }
 
-  /// Called at the end of each wait() and synchronize(); may throw what the device has found wrong.
-  void set_check(std::function<void()> check) { check_ = std::move(check); }
   /// For launches; work enqueued through it keeps its place among the calls above.
   cudaStream_t handle() const { return stream_; }
   bool capturing() const { return capturing_; }
@@ -62,6 +61,8 @@ class CudaStream : public Stream {
     cudaEvent_t event;
   };
   cudaEvent_t take_event();
+  /// Returns when the work that state() asks for is done; runs the checks meanwhile.
+  void await(const std::function<cudaError_t()>& state) const;
   /// Gives back the events of all marks up to number, which have passed.
   void retire(Event number);
   const Device device_;
@@ -73,7 +74,6 @@ class CudaStream : public Stream {
   std::vector<cudaEvent_t> unused_;  // so that a step creates none
   std::shared_ptr<HostFailure> failure_;
   std::vector<std::unique_ptr<HostCall>> captured_calls_;
-  std::function<void()> check_;
 };
 
 }  // namespace tokenmill::cuda

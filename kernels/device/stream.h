@@ -2,6 +2,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
+#include <vector>
 
 namespace tokenmill {
 
@@ -31,6 +33,24 @@ class Stream {
   virtual void begin_capture() = 0;
   virtual std::unique_ptr<Recording> end_capture() = 0;
   virtual void replay(Recording& recording) = 0;
+
+  /// For libraries that enqueue work themselves: the cudaStream_t of a CUDA stream, else nullptr.
+  virtual void* native_handle() const { return nullptr; }
+  /// wait() and synchronize() run every check before they return, and now and then while they block. What a check throws
+  /// comes out of them: why the work will never be done, or why its results mean nothing. A stream that runs work when it
+  /// is enqueued never blocks and asks no checks. owner: who takes its check away, once.
+  void add_check(const void* owner, std::function<void()> check) { checks_.emplace_back(owner, std::move(check)); }
+  void remove_check(const void* owner) {
+    std::erase_if(checks_, [owner](const auto& entry) { return entry.first == owner; });
+  }
+
+ protected:
+  void run_checks() const {
+    for (const auto& [owner, check] : checks_) check();
+  }
+
+ private:
+  std::vector<std::pair<const void*, std::function<void()>>> checks_;
 };
 
 }  // namespace tokenmill

@@ -1,5 +1,6 @@
 // A rank that dies while others of its group wait for it: death_program WAY RANK, under mpiexec; peer_death_test runs it.
-// WAY: "watch" (PeerWatch alone), "mpi" or "shm" (an exchange by this route) or "measure" (while costs are measured).
+// WAY: "watch" (PeerWatch alone), "mpi" or "shm" (an exchange by this route), "nccl" (of device memory, in a build with CUDA)
+// or "measure" (while costs are measured).
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -7,6 +8,9 @@
 
 #include "parallel/measure_route.h"
 #include "parallel/transfer_group.h"
+#ifdef TOKENMILL_CUDA
+#include "parallel/device_group.h"
+#endif
 
 using namespace tokenmill;
 using namespace tokenmill::parallel;
@@ -53,6 +57,20 @@ void exchange(const std::string& route, bool dies) {
   }
 }
 
+#ifdef TOKENMILL_CUDA
+void exchange_on_devices(bool dies) {
+  DeviceGroup group;
+  const int64_t size = group.size();
+  const Buffer sent = group.memory.allocate(size * 1000), received = group.memory.allocate(size * 1000);
+  for (int i = 0;; ++i) {
+    if (dies && i == 3) std::raise(SIGKILL);
+    group->wait(group->exchange(TensorView(received.data(), DType::kU8, {size, 1000}, /*is_host=*/false),
+                                TensorView(sent.data(), DType::kU8, {size, 1000}, /*is_host=*/false)));
+    group.stream.synchronize();
+  }
+}
+#endif
+
 }  // namespace
 
 int main(int, char** arguments) {
@@ -69,6 +87,9 @@ int main(int, char** arguments) {
       transports.push_back(std::make_unique<MortalTransport>(world, dies));
       measure_routes(world, transports, PeerWatch(world));
     }
+#ifdef TOKENMILL_CUDA
+    if (way == "nccl") exchange_on_devices(dies);
+#endif
     exchange(way, dies);
     return 0;
   });

@@ -33,6 +33,13 @@ TEST_CASE("a peer that died is named by those that wait for its tensors, whateve
   }
 }
 
+#ifdef TOKENMILL_CUDA
+TEST_CASE("a peer that died is named by those that wait for its device memory") {
+  check_named("nccl", "2", "1", "transfers");
+  check_named("nccl", "3", "0", "transfers");
+}
+#endif
+
 TEST_CASE("a peer that dies while costs are measured is named") {
   check_named("measure", "2", "1", "a transfer that is measured");
   check_named("measure", "3", "2", "a transfer that is measured");
