@@ -10,6 +10,7 @@ inline constexpr int kExitUsage = 2;        ///< usage or configuration
 inline constexpr int kExitRowErrors = 3;    ///< finished; more rows have errors than allowed
 inline constexpr int kExitDifferent = 3;    ///< diff: the outputs differ
 inline constexpr int kExitEnvironment = 4;  ///< device, file system, MPI
+inline constexpr int kExitStopped = 75;     ///< run: stopped early; the same command goes on
 
 constexpr int exit_code(ErrorKind kind) {
   switch (kind) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "app/rows/saved_row.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill::app {
@@ -40,16 +41,17 @@ void EngineGenerator::submit(std::unique_ptr<jobs::WorkItem> item) {
   request.pulled_s = owned->pulled_s;
   const int64_t id = request.request_id;
   const int64_t bytes = held_bytes(request);
-  const bool is_new = items_.emplace(id, Computed{std::move(owned), {}, bytes}).second;
+  const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  const bool is_new = items_.emplace(id, Computed{std::move(owned), {}, bytes, num_prompt_tokens}).second;
   TM_ASSERT(is_new, "row {} was submitted twice", id);
   held_bytes_ += bytes;
   engine_.submit(std::move(request));
 }
 
-/// Lets the row wait for an equal one's answer. False when it is the first of its kind.
+/// Lets the row wait for an equal one's answer. False when it is the first of its kind, or has tokens of its own.
 bool EngineGenerator::follow(std::unique_ptr<rows::RowItem>& item) {
   const std::optional<int64_t> leader = duplicates_.find_or_add(item->request);
-  if (!leader) return false;
+  if (!leader || !item->request.progress.empty()) return false;
   item->request = {};
   items_.at(*leader).followers.push_back(std::move(item));
   ++num_followers_;
@@ -77,6 +79,18 @@ std::vector<jobs::FinishedRow> EngineGenerator::take_finished() {
   return out;
 }
 
+// Rows that wait for another one's answer have come to nothing of their own.
+std::vector<jobs::PartialRow> EngineGenerator::take_partial() {
+  const std::vector<std::pair<int64_t, RequestProgress>> unfinished = engine_.take_unfinished();
+  std::vector<jobs::FinishedRow> finished = take_finished();
+  finished_ = std::move(finished);
+  std::vector<jobs::PartialRow> rows;
+  for (const auto& [row, progress] : unfinished)
+    rows.push_back({row, rows::format_saved(row, items_.at(row).num_prompt_tokens, progress)});
+  items_.clear();
+  return rows;
+}
+
 void EngineGenerator::finish(const rows::RowItem& item, const RequestOutput& output,
                              std::vector<jobs::FinishedRow>& out) {
   out.push_back(codec_.format(item, output));
@@ -94,9 +108,9 @@ int64_t EngineGenerator::wants() const {
 
 jobs::GeneratorEstimate EngineGenerator::estimate() const {
   const EngineStats& stats = engine_.stats();
-  if (stats.num_finished == 0) return {};
-  return {.drain_s = stats.step_seconds / static_cast<double>(stats.num_finished) *
-                     static_cast<double>(engine_.num_unfinished())};
+  if (stats.num_finished == 0 || stats.num_steps == 0) return {};
+  const double steps_per_row = static_cast<double>(stats.sum_running) / static_cast<double>(stats.num_finished);
+  return {.row_s = steps_per_row * stats.step_seconds / static_cast<double>(stats.num_steps)};
 }
 
 jobs::GeneratorStats EngineGenerator::stats() const {

@@ -37,6 +37,8 @@ class EngineGenerator final : public jobs::Generator {
     if (at_end_) at_end_();
   }
   std::vector<jobs::FinishedRow> take_finished() override;
+  void close_admission() override { engine_.close_admission(); }
+  std::vector<jobs::PartialRow> take_partial() override;
   bool idle() const override { return engine_.idle() && finished_.empty(); }
   int64_t wants() const override;
   jobs::GeneratorEstimate estimate() const override;
@@ -57,6 +59,7 @@ class EngineGenerator final : public jobs::Generator {
     std::unique_ptr<rows::RowItem> item;
     std::vector<std::unique_ptr<rows::RowItem>> followers;
     int64_t held_bytes = 0;
+    int64_t num_prompt_tokens = 0;
   };
   bool follow(std::unique_ptr<rows::RowItem>& item);
   void finish(const rows::RowItem& item, const RequestOutput& output, std::vector<jobs::FinishedRow>& out);

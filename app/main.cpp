@@ -16,11 +16,15 @@ int run_on_ranks(const CommandLine& line, RunOptions options, const std::optiona
     if (problem->prints) print_error(Error(ErrorKind::kConfig, problem->text));
     return kExitUsage;
   }
+  std::optional<jobs::StopSignals> signals;
+  if (line.command == kRun) signals.emplace();  // before MPI starts threads
   parallel::MpiSession session({exit_code, print_error});
-  return session.guard([&] {
+  const int code = session.guard([&] {
     parallel::agree(session.world(), usage);
-    return line.command == kRun ? run_job(std::move(options), session) : bench_throughput(std::move(options), session);
+    return signals ? run_job(std::move(options), session, *signals) : bench_throughput(std::move(options), session);
   });
+  if (signals) signals->handle({});
+  return code;
 }
 
 int run_program(const std::vector<std::string>& arguments) {

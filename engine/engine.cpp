@@ -81,6 +81,8 @@ struct Engine::Impl {
   int64_t take_handle();
   void add_samples(Active& entered, int64_t handle, Request request, int64_t max_generated,
                    std::shared_ptr<const SampleConstraints> constraints);
+  void restore(Active& entered, RequestProgress progress);
+  std::vector<std::pair<int64_t, RequestProgress>> take_unfinished();
   bool step();
   bool launch_next();
   void collect_oldest();
@@ -155,6 +157,7 @@ void Engine::Impl::submit(Request request) {
   meter.request_came(now_s);
   if (constraints->empty()) constraints.reset();
   add_samples(entered, handle, std::move(request), max_generated, std::move(constraints));
+  if (entered.num_unfinished == 0) complete(handle, now_s);
 }
 
 int64_t Engine::Impl::take_handle() {
@@ -172,20 +175,76 @@ void Engine::Impl::add_samples(Active& entered, int64_t handle, Request request,
   const int num_samples = entered.score_only ? 1 : static_cast<int>(request.sampling.n);
   const auto params = std::make_shared<const SamplingParams>(request.sampling);
   const auto prompt = std::make_shared<const std::vector<int32_t>>(std::move(request.prompt_token_ids));
+  RequestProgress& progress = request.progress;
+  const bool goes_on = !progress.empty();
+  TM_ASSERT(!goes_on || static_cast<int>(progress.samples.size()) == num_samples, "{} samples go on, {} are wanted",
+            progress.samples.size(), num_samples);
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (int index = 0; index < num_samples; ++index) {
+    std::unique_ptr<TokenDecoder> decoder = options.detokenize && params->detokenize ? make_decoder(request) : nullptr;
+    entered.samples.push_back(
+        {nullptr, OutputProcessor(params, options.eos_token_ids, max_generated, std::move(decoder))});
+    Sample& sample = entered.samples.back();
+    std::vector<int32_t> generated;
+    if (goes_on) {
+      if (sample.processor.restore(progress.samples[static_cast<size_t>(index)])) continue;
+      generated = std::move(progress.samples[static_cast<size_t>(index)].token_ids);
+    }
     sequences.push_back(
         std::make_unique<Sequence>(handle, prompt, entered.num_prompt_tokens + max_generated,
                                    SequenceSampling{params, sample_key(request.random_key, index), constraints},
                                    SequenceOptions{.sample_index = index,
                                                    .cache_identity = {.cache_salt = request.cache_salt},
-                                                   .skip_reading_prefix_cache = params->skip_reading_prefix_cache}));
-    std::unique_ptr<TokenDecoder> decoder = options.detokenize && params->detokenize ? make_decoder(request) : nullptr;
-    entered.samples.push_back(
-        {sequences.back().get(), OutputProcessor(params, options.eos_token_ids, max_generated, std::move(decoder))});
+                                                   .skip_reading_prefix_cache = params->skip_reading_prefix_cache,
+                                                   .generated_before = std::move(generated),
+                                                   .is_scored_before = goes_on}));
+    sample.sequence = sequences.back().get();
   }
   entered.num_unfinished = sequences.size();
-  scheduler.add(std::move(sequences));
+  if (goes_on) restore(entered, std::move(progress));
+  if (!sequences.empty()) scheduler.add(std::move(sequences));
+}
+
+// What is known of the whole request; its tokens are in the samples' processors already.
+void Engine::Impl::restore(Active& entered, RequestProgress progress) {
+  for (size_t i = 0; i < entered.samples.size(); ++i) {
+    int64_t bytes = 0;
+    for (const PositionLogprobs& position : progress.samples[i].logprobs)
+      bytes += logprob_bytes(static_cast<int64_t>(position.size()));
+    entered.samples[i].logprob_bytes = bytes;
+    hold(entered, bytes);
+  }
+  for (const PositionLogprobs& position : progress.prompt_logprobs)
+    hold(entered, logprob_bytes(static_cast<int64_t>(position.size())));
+  hold(entered, static_cast<int64_t>(progress.prompt_token_id_logprobs.size() * sizeof(float)));
+  entered.num_scored = entered.num_scores;
+  entered.prompt_logprobs = std::move(progress.prompt_logprobs);
+  entered.prompt_token_id_logprobs = std::move(progress.prompt_token_id_logprobs);
+}
+
+// A request whose prompt is not done, or that failed already and waits for earlier samples, begins anew.
+std::vector<std::pair<int64_t, RequestProgress>> Engine::Impl::take_unfinished() {
+  while (!tickets.empty()) collect_oldest();
+  std::vector<std::pair<int64_t, RequestProgress>> unfinished;
+  for (std::unique_ptr<Active>& request : active) {
+    if (request == nullptr) continue;
+    int64_t num_tokens = 0;
+    bool has_failed = false;
+    for (const Sample& sample : request->samples) {
+      num_tokens += sample.processor.num_tokens();
+      has_failed = has_failed || sample.error.has_value();
+    }
+    if (num_tokens == 0 || has_failed) continue;
+    TM_ASSERT(request->num_scored == request->num_scores, "a prompt with {} of {} scores has an answer",
+              request->num_scored, request->num_scores);
+    RequestProgress& progress = unfinished.emplace_back(request->request_id, RequestProgress{}).second;
+    for (const Sample& sample : request->samples) progress.samples.push_back(sample.processor.progress());
+    progress.prompt_logprobs = std::move(request->prompt_logprobs);
+    progress.prompt_token_id_logprobs = std::move(request->prompt_token_id_logprobs);
+  }
+  active.clear();
+  free_handles.clear();
+  return unfinished;
 }
 
 bool Engine::Impl::step() {
@@ -208,8 +267,8 @@ bool Engine::Impl::launch_next() {
   if (!scheduler.admitted().empty()) {
     const double now_s = clock.now_s();
     for (const Sequence* sequence : scheduler.admitted()) {
-      if (sequence->sample_index() > 0 || sequence->num_preemptions() > 0) continue;
-      active[static_cast<size_t>(sequence->handle())]->timing.first_scheduled_s = now_s;
+      RequestTiming& timing = active[static_cast<size_t>(sequence->handle())]->timing;
+      if (!timing.first_scheduled_s) timing.first_scheduled_s = now_s;
     }
   }
   log::trace("step {}: {} tokens of {} sequences, {} new, {} finished; {} running, {} waiting, {} of {} KV blocks",
@@ -383,6 +442,14 @@ bool Engine::step() {
   const bool worked = impl_->step();
   impl_->refresh_stats();
   return worked;
+}
+
+void Engine::close_admission() { impl_->scheduler.close_admission(); }
+
+std::vector<std::pair<int64_t, RequestProgress>> Engine::take_unfinished() {
+  std::vector<std::pair<int64_t, RequestProgress>> unfinished = impl_->take_unfinished();
+  impl_->refresh_stats();
+  return unfinished;
 }
 
 std::vector<RequestOutput> Engine::take_finished() { return std::exchange(impl_->finished, {}); }

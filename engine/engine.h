@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine/output_processor.h"
@@ -67,6 +68,11 @@ class Engine {
   /// Schedules and launches what it can, collects the oldest step when the pipeline is full or nothing else can be
   /// launched, and updates. Callable without work. Returns false when there was nothing to do.
   bool step();
+  /// From now on no request begins; those that run go on.
+  void close_admission();
+  /// Gives up what is unfinished, after collecting what is in flight (which may finish requests). Returns what each of
+  /// them had come to, by request id, those left out that have no token yet. The last call besides take_finished().
+  std::vector<std::pair<int64_t, RequestProgress>> take_unfinished();
   /// Finished since the last call, in order of completion.
   std::vector<RequestOutput> take_finished();
   /// True when no request is waiting, running or in flight (finished ones may still wait to be taken).

@@ -46,6 +46,25 @@ bool OutputProcessor::append(const SampledToken& token) {
   return ended_;
 }
 
+bool OutputProcessor::restore(const SampleProgress& progress) {
+  TM_ASSERT(output_.token_ids.empty());
+  TM_ASSERT(progress.logprobs.size() == (wants_logprobs() ? progress.token_ids.size() : 0),
+            "{} tokens have the logprobs of {}", progress.token_ids.size(), progress.logprobs.size());
+  for (size_t i = 0; i < progress.token_ids.size(); ++i) {
+    SampledToken token{.token_id = progress.token_ids[i]};
+    if (wants_logprobs()) {
+      const PositionLogprobs& reported = progress.logprobs[i];
+      token.logprob = reported.front().logprob;
+      token.rank = reported.front().rank;
+      token.top.assign(reported.begin() + 1, reported.end());
+    }
+    TM_ASSERT(!ended_, "a sequence that ended with token {} has {}", i, progress.token_ids.size());
+    append(token);
+  }
+  output_.cumulative_logprob = progress.cumulative_logprob;
+  return ended_;
+}
+
 SequenceOutput OutputProcessor::take() {
   TM_ASSERT(ended_);
   return std::move(output_);

@@ -48,6 +48,11 @@ class OutputProcessor {
 
   /// Takes the next token (its status is kFine). Returns true when the sequence ends with it; no token may follow.
   bool append(const SampledToken& token);
+  /// Takes the tokens of an earlier processor of the same sample, before any other. Returns true when the last of them
+  /// ends the sequence.
+  bool restore(const SampleProgress& progress);
+  /// What has been taken so far.
+  SampleProgress progress() const { return {output_.token_ids, output_.cumulative_logprob, output_.logprobs}; }
   bool wants_logprobs() const { return sampling_->logprobs.has_value(); }
   int64_t num_tokens() const { return static_cast<int64_t>(output_.token_ids.size()); }
   /// The result; once, after append() returned true.

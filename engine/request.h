@@ -10,6 +10,24 @@
 
 namespace tokenmill {
 
+/// What a sample of an unfinished request had come to.
+struct SampleProgress {
+  std::vector<int32_t> token_ids;
+  double cumulative_logprob = 0;
+  std::vector<PositionLogprobs> logprobs;  ///< one per token when asked for, else empty
+  bool operator==(const SampleProgress&) const = default;
+};
+
+/// What an unfinished request had come to: a request that carries it goes on from there, to the same result.
+struct RequestProgress {
+  std::vector<SampleProgress> samples;  ///< all of them, by index; empty: nothing yet
+  /// Of the whole prompt, as RequestOutput has them.
+  std::vector<PositionLogprobs> prompt_logprobs;
+  std::vector<float> prompt_token_id_logprobs;
+  bool empty() const { return samples.empty(); }
+  bool operator==(const RequestProgress&) const = default;
+};
+
 /// What was asked: one parsed and tokenized row. Immutable once submitted.
 struct Request {
   int64_t request_id = 0;  ///< the caller's handle, unique among unfinished requests; never part of a result's content
@@ -22,6 +40,7 @@ struct Request {
   std::string cache_salt;
   /// When the replica pulled the row, on kernels/core/clock: its clock starts there. Empty: when it is submitted.
   std::optional<double> pulled_s = {};
+  RequestProgress progress = {};  ///< of an earlier engine with the same model
 };
 
 enum class FinishReason : uint8_t { kStop, kLength, kRepetition };

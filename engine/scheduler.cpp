@@ -82,10 +82,11 @@ bool Scheduler::schedule(StepPlan& plan, bool admit) {
   const int64_t prompt_share = budget.prompt_tokens;
   schedule_running(plan, budget, /*decodes=*/true);
   schedule_running(plan, budget, /*decodes=*/false);
-  if (stats_.num_preemptions == num_preemptions && (admit || num_running_ == 0)) admit_waiting(plan, budget);
+  const bool opens = !closed_ && (admit || num_running_ == 0);
+  if (opens && stats_.num_preemptions == num_preemptions) admit_waiting(plan, budget);
   plan.scheduled.resize(num_scheduled_);
   if (plan.scheduled.empty()) {
-    TM_ASSERT(num_steps_in_flight() > 0 || num_running_ > 0 || num_waiting_ == 0,
+    TM_ASSERT(num_steps_in_flight() > 0 || num_running_ > 0 || num_waiting_ == 0 || closed_,
               "{} sequences wait and none can enter", num_waiting_);
     return false;
   }

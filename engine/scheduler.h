@@ -71,6 +71,8 @@ class Scheduler {
   /// computed before a result comes back, or at all. Call only while num_steps_in_flight() <
   /// limits.max_steps_in_flight. admit false: nothing enters as long as something runs.
   bool schedule(StepPlan& plan, bool admit = true);
+  /// From now on nothing enters, running or not: neither what waits nor what is preempted.
+  void close_admission() { closed_ = true; }
   /// Sequences that entered a slot with the last plan; valid until the next schedule().
   std::span<Sequence* const> admitted() const { return admitted_; }
 
@@ -165,6 +167,7 @@ class Scheduler {
   int64_t num_running_ = 0, num_waiting_ = 0;
   int64_t num_waiting_tokens_ = 0;  // that waiting sequences will compute if they hit nothing
   SchedulerStats stats_;
+  bool closed_ = false;       // nothing enters any more
   double plan_seconds_ = 0;   // in add()
   size_t num_scheduled_ = 0;  // entries of plan.scheduled in use while a plan is made
   int64_t num_partial_ = 0;   // prompts in progress while a plan is made

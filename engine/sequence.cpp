@@ -18,7 +18,14 @@ Sequence::Sequence(int64_t handle, std::shared_ptr<const std::vector<int32_t>> p
             max_num_tokens);
   TM_ASSERT(sampling_.params != nullptr);
   if (!sampling_.params->prompt_logprobs) num_scores_planned_ = sampling_.params->prompt_logprob_ids.start;
+  if (options_.is_scored_before) num_scores_planned_ = num_prompt_tokens_ - 1;
   num_scores_collected_ = num_scores_planned_;
+  if (options_.generated_before.empty()) return;
+  token_ids_ = *prompt_;
+  token_ids_.insert(token_ids_.end(), options_.generated_before.begin(), options_.generated_before.end());
+  prompt_.reset();
+  options_.generated_before = {};
+  TM_ASSERT(num_known_tokens() < max_num_tokens, "{} tokens, limit {}", num_known_tokens(), max_num_tokens);
 }
 
 SlotSampling Sequence::slot_sampling(int64_t vocab_size) const {

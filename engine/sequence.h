@@ -27,6 +27,8 @@ struct SequenceOptions {
   int sample_index = 0;
   CacheIdentity cache_identity;
   bool skip_reading_prefix_cache = false;  ///< compute everything, whatever is cached
+  std::vector<int32_t> generated_before = {};  ///< it goes on behind these
+  bool is_scored_before = false;               ///< the scores of its prompt are there
 };
 
 /// One sample on its way: its tokens, how far it has been computed, and where its KV lies. Counting rules:

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "kernels/core/check.h"
 
@@ -19,20 +20,25 @@ double seconds(Clock::duration duration) { return std::chrono::duration<double>(
 
 class BatchRun {
  public:
-  BatchRun(Generator& generator, Feed& feed, Commit& commit, const std::function<void(const ReplicaStatus&)>& publish)
-      : generator_(generator), feed_(feed), commit_(commit), publish_(publish) {}
+  BatchRun(Generator& generator, Feed& feed, Commit& commit, const std::function<void(const ReplicaStatus&)>& publish,
+           const std::function<StopLevel()>& stop_level)
+      : generator_(generator), feed_(feed), commit_(commit), publish_(publish), stop_level_(stop_level) {}
 
   ReplicaStatus run() {
     for (;;) {
       const auto start = Clock::now();
-      const bool submitted = submit();
+      const StopLevel stop = stop_level_();
+      if (stop >= StopLevel::kSave) return save();
+      const bool drains = stop >= StopLevel::kDrain;
+      const bool submitted = drains ? drop() : submit();
       const bool stepped = generator_.step();
       const bool finished = take_finished();
       if (submitted || stepped || finished) {
-        status_.busy_s += seconds(Clock::now() - start);
+        note_step(seconds(Clock::now() - start));
         publish_sometimes();
         continue;
       }
+      if (drains) return save();
       publish_now();
       if (generator_.idle() && feed_.ended()) break;
       feed_.wait(kWaitForRows_s);
@@ -58,6 +64,33 @@ class BatchRun {
     return submitted > 0;
   }
 
+  /// What has been fed and not begun is the next run's. True when there was something.
+  bool drop() {
+    if (!std::exchange(drains_, true)) generator_.close_admission();
+    bool dropped = false;
+    while (feed_.try_take()) dropped = true;
+    return dropped;
+  }
+
+  ReplicaStatus save() {
+    std::vector<PartialRow> rows = generator_.take_partial();
+    take_finished();
+    for (PartialRow& row : rows) {
+      const auto entry = in_flight_.find(row.row);
+      TM_ASSERT(entry != in_flight_.end(), "the generator saved row {}, which it does not hold", row.row);
+      ++status_.rows_saved;
+      commit_.push(std::move(row), entry->second);
+    }
+    publish_now();
+    return status_;
+  }
+
+  /// The longest step fades, so that one that was held up is not remembered for ever.
+  void note_step(double step_s) {
+    status_.busy_s += step_s;
+    status_.longest_step_s = std::max(step_s, 0.98 * status_.longest_step_s);
+  }
+
   bool take_finished() {
     std::vector<FinishedRow> rows = generator_.take_finished();
     for (FinishedRow& row : rows) {
@@ -79,6 +112,7 @@ class BatchRun {
     last_publish_ = Clock::now();
     if (ended_) status_.tail_s = seconds(last_publish_ - *ended_);
     status_.stats = generator_.stats();
+    status_.row_s = generator_.estimate().row_s;
     publish_(status_);
   }
 
@@ -86,6 +120,8 @@ class BatchRun {
   Feed& feed_;
   Commit& commit_;
   const std::function<void(const ReplicaStatus&)>& publish_;
+  const std::function<StopLevel()>& stop_level_;
+  bool drains_ = false;
   std::unordered_map<int64_t, uint64_t> in_flight_;  // row -> digest of its input record
   ReplicaStatus status_;
   std::optional<Clock::time_point> ended_;  // when nothing was left to pull
@@ -95,8 +131,9 @@ class BatchRun {
 }  // namespace
 
 ReplicaStatus run_batches(Generator& generator, Feed& feed, Commit& commit,
-                          const std::function<void(const ReplicaStatus&)>& publish) {
-  return BatchRun(generator, feed, commit, publish).run();
+                          const std::function<void(const ReplicaStatus&)>& publish,
+                          const std::function<StopLevel()>& stop_level) {
+  return BatchRun(generator, feed, commit, publish, stop_level).run();
 }
 
 }  // namespace tokenmill::jobs

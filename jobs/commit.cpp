@@ -27,7 +27,7 @@ class Commit::Files {
     io::sync_directory(parent(paths.ledger));
   }
 
-  void append(FinishedRow row, uint64_t row_digest) {
+  void append(FinishedRow row, uint64_t row_digest, bool partial) {
     TM_ASSERT(row.record.find('\n') == std::string::npos, "the record of row {} holds a newline", row.row);
     row.record += '\n';
     const int64_t offset = part_.offset();
@@ -37,7 +37,8 @@ class Commit::Files {
                     .length = part_.offset() - offset,
                     .record_digest = digest(row.record),
                     .row_digest = row_digest,
-                    .failed = row.failed});
+                    .failed = row.failed,
+                    .partial = partial});
     ++uncommitted_;
   }
 
@@ -80,9 +81,15 @@ Commit::~Commit() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Commit::push(FinishedRow row, uint64_t row_digest) {
-  const auto bytes = static_cast<int64_t>(row.record.size());
-  if (queue_.push({std::move(row), row_digest}, bytes)) return;
+void Commit::push(FinishedRow row, uint64_t row_digest) { push(Entry{std::move(row), row_digest}); }
+
+void Commit::push(PartialRow row, uint64_t row_digest) {
+  push(Entry{{.row = row.row, .record = std::move(row.record)}, row_digest, /*partial=*/true});
+}
+
+void Commit::push(Entry entry) {
+  const auto bytes = static_cast<int64_t>(entry.row.record.size());
+  if (queue_.push(std::move(entry), bytes)) return;
   close();
   TM_ASSERT(false, "a row was pushed after close()");
 }
@@ -122,7 +129,7 @@ void Commit::write_all() {
       if (!files) check();
       with_advice([&] {
         if (!files) files.emplace(paths_, options_.durability == Durability::kDisk);
-        files->append(std::move(entry->row), entry->row_digest);
+        files->append(std::move(entry->row), entry->row_digest, entry->partial);
       });
     }
     const int64_t uncommitted = files ? files->uncommitted() : 0;

@@ -30,6 +30,8 @@ class Commit {
 
   /// Takes a row over; waits while the queue is full. Throws Error(kIo) when writing has failed.
   void push(FinishedRow row, uint64_t row_digest);
+  /// The same for what an unfinished row had come to.
+  void push(PartialRow row, uint64_t row_digest);
   /// Returns when every row pushed is committed and the files are closed. Throws Error(kIo) when writing has failed.
   void close();
 
@@ -37,8 +39,10 @@ class Commit {
   struct Entry {
     FinishedRow row;
     uint64_t row_digest = 0;
+    bool partial = false;
   };
   class Files;
+  void push(Entry entry);
   void run();
   void write_all();
   const PartPaths paths_;

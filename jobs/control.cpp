@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "kernels/core/check.h"
+#include "kernels/core/clock.h"
 #include "kernels/core/log.h"
 
 namespace tokenmill::jobs {
@@ -55,6 +56,7 @@ Control::Control(parallel::MpiSession& session, const std::vector<int>& leaders,
       channel_(session.world()),
       start_(std::chrono::steady_clock::now()),
       coordinator_(std::move(coordinator)),
+      walltime_(options.walltime),
       statuses_(leaders.size()),
       distributions_(leaders.size()),
       thread_([this] { run(); }) {}
@@ -82,6 +84,12 @@ void Control::publish(const ReplicaStatus& status) {
 void Control::publish_distributions(std::string bytes) {
   std::lock_guard lock(mutex_);
   outbox_.distributions = std::move(bytes);
+}
+
+void Control::request_stop(StopLevel level) {
+  std::lock_guard lock(mutex_);
+  outbox_.stop = std::max(outbox_.stop, level);
+  wake_.notify_one();
 }
 
 void Control::fatal(const Error& error) {
@@ -126,18 +134,24 @@ void Control::loop() {
       receive(*frame);
       active = true;
     }
-    if (rank_ == 0) report_progress(elapsed_s());
-    if (goodbye_sent_ && (rank_ != 0 || goodbyes_ == size_)) break;
+    if (rank_ == 0) {
+      announce_stop(SteadyClock().now_s());
+      report_progress(elapsed_s());
+    }
+    if (goodbyes_ == size_)
+      for (int rank = 0; rank < size_; ++rank) deliver(rank, kDismissal, {});
+    if (dismissed_) break;
     const double longest_s = rank_ == 0 && size_ > 1 ? kMaxSleepServing_s
                              : request_open_         ? kMaxSleepAwaited_s
                                                      : kMaxSleep_s;
     sleep_s = active ? kMinSleep_s : std::min(sleep_s * 1.5, longest_s);
     std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, std::chrono::duration<double>(sleep_s),
-                   [&] { return outbox_.request || outbox_.fatal || (outbox_.finish && !goodbye_sent_); });
+    wake_.wait_for(lock, std::chrono::duration<double>(sleep_s), [&] {
+      return outbox_.request || outbox_.fatal || outbox_.stop != StopLevel::kNone || (outbox_.finish && !goodbye_sent_);
+    });
   }
   if (!channel_.flush(kFlush_s))
-    throw Error(ErrorKind::kMpi, "rank 0 did not take this rank's last messages within {:.0f} s", kFlush_s);
+    throw Error(ErrorKind::kMpi, "other ranks did not take this rank's last messages within {:.0f} s", kFlush_s);
 }
 
 /// Sends what this rank's threads asked for; true when there was something besides a status.
@@ -147,6 +161,7 @@ bool Control::send_outbox(double now_s) {
     std::lock_guard lock(mutex_);
     out.request = std::exchange(outbox_.request, false);
     out.finish = outbox_.finish;
+    out.stop = std::exchange(outbox_.stop, StopLevel::kNone);
     out.fatal = std::exchange(outbox_.fatal, std::nullopt);
     out.status = std::exchange(outbox_.status, std::nullopt);
     out.distributions = std::exchange(outbox_.distributions, std::nullopt);
@@ -164,6 +179,7 @@ bool Control::send_outbox(double now_s) {
     request_open_ = true;
     deliver(0, kRequest, {});
   }
+  if (out.stop != StopLevel::kNone) deliver(0, kStopRequest, bytes_of(out.stop));
   if (out.fatal) {
     const std::string text = std::string(1, static_cast<char>(out.fatal->kind())) + out.fatal->what();
     deliver(0, kFatal, std::as_bytes(std::span(text)));
@@ -217,8 +233,30 @@ void Control::handle(int from, Message type, std::span<const std::byte> bytes) {
     case kGoodbye:
       ++goodbyes_;
       return;
+    case kStopRequest:
+      walltime_.request(value_of<StopLevel>(bytes), SteadyClock().now_s());
+      return;
+    case kStop:
+      stop_level_ = value_of<StopLevel>(bytes);
+      return;
+    case kDismissal:
+      dismissed_ = true;
+      return;
   }
   TM_ASSERT(false, "control message of type {} from rank {}", static_cast<int>(type), from);
+}
+
+/// On rank 0: tells every rank when the level has risen.
+void Control::announce_stop(double now_s) {
+  RunSpeed speed;
+  for (const ReplicaStatus& status : statuses_) {
+    speed.longest_step_s = std::max(speed.longest_step_s, status.longest_step_s);
+    speed.row_s = std::max(speed.row_s, status.row_s);
+  }
+  const StopLevel level = walltime_.update(now_s, speed);
+  if (level == stop_level_) return;
+  send_grants(coordinator_.stop());
+  for (int rank = 0; rank < size_; ++rank) deliver(rank, kStop, bytes_of(level));
 }
 
 int Control::replica_of(int leader) const {

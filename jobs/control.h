@@ -1,4 +1,5 @@
 #pragma once
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstddef>
@@ -12,6 +13,7 @@
 
 #include "jobs/coordinator.h"
 #include "jobs/progress.h"
+#include "jobs/walltime.h"
 #include "parallel/host_channel.h"
 #include "parallel/mpi.h"
 
@@ -28,11 +30,12 @@ struct ControlOptions {
   /// Rank 0 only: statuses and serialized distributions by replica, seconds since the control began, on the control
   /// thread. May be empty.
   std::function<void(const std::vector<ReplicaStatus>&, const std::vector<std::string>&, double)> on_metrics = {};
+  Walltime walltime = Walltime();  ///< rank 0's counts; on kernels/core/clock
 };
 
 /// The thread on every rank that carries the job's messages over a communicator of its own: requests for rows and their
-/// answers, statuses, and the end by a fatal error. Rank 0's thread holds the coordinator. It sleeps between polls: up
-/// to 2 ms on rank 0, 1 ms while an answer is awaited, 10 ms otherwise.
+/// answers, statuses, the wish to stop (from any rank to all), and the end by a fatal error. Rank 0's thread holds the
+/// coordinator. It sleeps between polls: up to 2 ms on rank 0, 1 ms while an answer is awaited, 10 ms otherwise.
 class Control {
  public:
   /// Collective over the session's world. leaders[r]: the world rank that leads replica r, the same on every rank;
@@ -49,17 +52,23 @@ class Control {
   void publish(const ReplicaStatus& status);
   /// What this replica's distributions are now, for rank 0's on_metrics; a few KiB, so not for every step.
   void publish_distributions(std::string bytes);
+  /// All ranks are to stop so soon. Any thread of any rank; later and repeated ones are harmless.
+  void request_stop(StopLevel level);
+  /// How soon this run is to stop: what rank 0 last told. Any thread, cheap.
+  StopLevel stop_level() const { return stop_level_; }
+  /// Rank 0's, after finish().
+  const Walltime& walltime() const { return walltime_; }
   /// Ends the whole job with this error: one message (rank 0 prints the first that reaches it) and its exit code on
   /// every rank. Any thread.
   [[noreturn]] void fatal(const Error& error);
-  /// After the last publish(): returns when rank 0 knows this rank's final status; on rank 0, when every rank has
-  /// finished.
+  /// After the last publish(): returns when every rank has finished, for until then a wish to stop may come from here.
   void finish();
 
  private:
-  enum Message : int { kRequest, kGrant, kStatus, kDistributions, kFatal, kGoodbye };
+  enum Message : int { kRequest, kGrant, kStatus, kDistributions, kFatal, kGoodbye, kStopRequest, kStop, kDismissal };
   struct Outbox {  // what this rank's threads want sent; guarded by mutex_
     bool request = false, finish = false;
+    StopLevel stop = StopLevel::kNone;
     std::optional<Error> fatal;
     std::optional<ReplicaStatus> status;
     std::optional<std::string> distributions;
@@ -70,6 +79,7 @@ class Control {
   void receive(const parallel::Frame& frame);
   void deliver(int to, Message type, std::span<const std::byte> bytes);
   void handle(int from, Message type, std::span<const std::byte> bytes);
+  void announce_stop(double now_s);
   int replica_of(int leader) const;
   void send_grants(const std::vector<Grant>& grants);
   void report_progress(double now_s);
@@ -86,13 +96,15 @@ class Control {
   std::condition_variable wake_, granted_;
   Outbox outbox_;
   std::optional<std::vector<RowRun>> grant_;  // the answer to pull()
+  std::atomic<StopLevel> stop_level_ = StopLevel::kNone;
 
   // The control thread's own:
   std::optional<ReplicaStatus> unsent_status_;
-  bool request_open_ = false, goodbye_sent_ = false;
+  bool request_open_ = false, goodbye_sent_ = false, dismissed_ = false;
   double last_status_s_ = -1e9, last_progress_s_ = 0, last_metrics_s_ = 0;
   // On rank 0:
   Coordinator coordinator_;
+  Walltime walltime_;
   std::vector<ReplicaStatus> statuses_;     // by replica
   std::vector<std::string> distributions_;  // by replica
   int goodbyes_ = 0;                        // of all ranks

@@ -41,6 +41,11 @@ std::vector<Grant> Coordinator::finished(int replica, int64_t num_rows) {
   return answer(r);
 }
 
+std::vector<Grant> Coordinator::stop() {
+  stopped_ = true;
+  return answer(replicas_.front());
+}
+
 /// An equal part of the unfinished rows, rounded up. While rows are left it is at least 1, so a replica that holds
 /// nothing is ready, and one that holds rows will report that it has finished some: waiting ends.
 int64_t Coordinator::share() const {
@@ -106,12 +111,13 @@ std::vector<RowRun> Coordinator::take(int64_t num_rows) {
 /// After an event of this replica: the others' chances have not improved, unless there are no rows any more.
 std::vector<Grant> Coordinator::answer(Replica& replica) {
   std::vector<Grant> grants;
-  if (rows_left_ > 0 && replica.waiting && is_ready(replica)) {
+  const bool has_rows = rows_left_ > 0 && !stopped_;
+  if (has_rows && replica.waiting && is_ready(replica)) {
     Grant& grant = grants.emplace_back(Grant{index_of(replica), take(chunk_rows(replica))});
     replica.granted += grant.num_rows();
     replica.waiting = false;
   }
-  if (rows_left_ > 0) return grants;
+  if (rows_left_ > 0 && !stopped_) return grants;
   for (Replica& other : replicas_)
     if (std::exchange(other.waiting, false)) grants.push_back({index_of(other), {}});
   return grants;

@@ -46,6 +46,9 @@ class Coordinator {
   /// The replica has finished this many rows since the job began (monotone).
   std::vector<Grant> finished(int replica, int64_t num_rows);
 
+  /// No more rows are handed out: whoever waits, and whoever asks later, is told that there are none.
+  std::vector<Grant> stop();
+
   int64_t rows_left() const { return rows_left_; }  ///< not handed out yet
   /// Handed to the replica and not finished.
   int64_t rows_held(int replica) const;
@@ -72,6 +75,7 @@ class Coordinator {
   CoordinatorOptions options_;
   int64_t rows_left_ = 0;
   int64_t rows_held_ = 0;  // by all
+  bool stopped_ = false;
 };
 
 }  // namespace tokenmill::jobs

@@ -9,12 +9,13 @@ namespace tokenmill::jobs {
 
 Feed::Feed(const Index& index, const RowCodec& codec, const FeedOptions& options,
            std::function<std::optional<std::vector<RowRun>>()> pull,
-           std::function<void(const std::exception&)> on_error)
+           std::function<void(const std::exception&)> on_error, const PartialRows* partial)
     : index_(index),
       codec_(codec),
       options_(options),
       pull_(std::move(pull)),
       on_error_(std::move(on_error)),
+      partial_(partial),
       queue_(options.max_queued_rows, options.max_queued_bytes),
       thread_([this] { run(); }) {}
 
@@ -47,6 +48,8 @@ bool Feed::deliver(RowReader& reader, const RowRun& run) {
         row == run.rows.begin ? reader.read(row, source, run.position) : reader.read(row, source);
     EncodedRow encoded{.item = codec_.encode(source, record), .row_digest = digest(record)};
     TM_ASSERT(encoded.item && encoded.item->row() == row, "the codec made no work item for row {}", row);
+    if (partial_ != nullptr)
+      if (const auto saved = partial_->read(row, encoded.row_digest)) codec_.resume(*encoded.item, *saved);
     encoded.item->pulled_s = pulled_s_;
     if (!queue_.push(std::move(encoded), static_cast<int64_t>(record.size()))) return false;
   }

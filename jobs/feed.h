@@ -11,6 +11,7 @@
 #include "jobs/coordinator.h"
 #include "jobs/generator.h"
 #include "jobs/index.h"
+#include "jobs/journal/partial_rows.h"
 
 namespace tokenmill::jobs {
 
@@ -31,9 +32,11 @@ struct FeedOptions {
 class Feed {
  public:
   /// pull: the next rows to do, nullopt when there will be none; may block; runs on the feed's thread. on_error: runs
-  /// once on that thread when something throws there; the feed has ended then. index and codec outlive the feed.
+  /// once on that thread when something throws there; the feed has ended then. partial: what earlier runs saved; may be
+  /// null. index, codec and partial outlive the feed.
   Feed(const Index& index, const RowCodec& codec, const FeedOptions& options,
-       std::function<std::optional<std::vector<RowRun>>()> pull, std::function<void(const std::exception&)> on_error);
+       std::function<std::optional<std::vector<RowRun>>()> pull, std::function<void(const std::exception&)> on_error,
+       const PartialRows* partial = nullptr);
   /// Drops what is queued and waits for the thread: pull must return.
   ~Feed();
 
@@ -52,6 +55,7 @@ class Feed {
   const FeedOptions options_;
   const std::function<std::optional<std::vector<RowRun>>()> pull_;
   const std::function<void(const std::exception&)> on_error_;
+  const PartialRows* const partial_;
   BoundedQueue<EncodedRow> queue_;
   double pulled_s_ = 0;  // the thread's: when the rows it reads were pulled
   std::thread thread_;

@@ -39,17 +39,25 @@ struct FinishedRow {
   bool failed = false;  ///< the record carries an error
 };
 
+/// What an unfinished row had come to, for the next run to go on from.
+struct PartialRow {
+  int64_t row = 0;
+  std::string record;  ///< one line without its newline; the Generator's own words
+};
+
 /// Turns records into work. Thread-safe: encode runs on reader threads.
 class RowCodec {
  public:
   virtual ~RowCodec() = default;
   /// Never throws for a bad row: the work item then carries the row's error and the Generator finishes it at once.
   virtual std::unique_ptr<WorkItem> encode(const RecordSource& source, std::string_view record) const = 0;
+  /// partial: a PartialRow's record, of the same input record and identity: the row goes on from there.
+  virtual void resume(WorkItem& item, std::string_view partial) const = 0;
 };
 
 /// What a Generator expects of the work it holds; seconds from now.
 struct GeneratorEstimate {
-  double drain_s = 0;  ///< to finish everything submitted
+  double row_s = 0;  ///< from a row's first step to its end, on average so far; 0: not known
 };
 
 /// Progress counters a leader reports; monotone except *_now.
@@ -86,6 +94,11 @@ class Generator {
   virtual bool step() = 0;
   virtual std::vector<FinishedRow> take_finished() = 0;
   virtual bool idle() const = 0;
+  /// From now on no row begins: those that have begun may finish.
+  virtual void close_admission() = 0;
+  /// Gives up the rows that are not finished, after the steps in flight (take_finished() may have more rows then).
+  /// Returns what is worth saving; idle() holds afterwards and no step follows.
+  virtual std::vector<PartialRow> take_partial() = 0;
   /// No row will come any more, and idle() holds: called once. A replica of several ranks lets the others go.
   virtual void finish() {}
   /// How many more rows should be submitted to keep the device busy (0: enough queued).

@@ -1,6 +1,7 @@
 #include "jobs/job.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 
 #include "jobs/batch_run.h"
@@ -11,6 +12,7 @@
 #include "jobs/journal/done_rows.h"
 #include "jobs/merge.h"
 #include "kernels/core/check.h"
+#include "kernels/core/clock.h"
 
 namespace tokenmill::jobs {
 namespace {
@@ -69,6 +71,9 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   index_.relocate(claim_.staged_scratch_dir(), output_.scratch_dir());
   parallel::run_on_root(world, [&] { read_journal(); });
   before_ = parallel::gather_values(world, before_)[0];
+  std::string partial = partial_.serialize();
+  parallel::broadcast_bytes(world, partial, 0);
+  partial_ = PartialRows::deserialize(partial);
   index_s_ = seconds_since(index_start);
 }
 
@@ -98,6 +103,7 @@ void Job::read_journal() {
   }
   before_ = {.done = rows.done.count(), .failed = rows.failed.count()};
   done_ = std::move(rows.done);
+  if (!options_.accept_change) partial_ = std::move(rows.partial);  // half of an answer must not be another model's
 }
 
 void Job::announce(JobPhase phase) const {
@@ -131,34 +137,82 @@ int Job::replica() const {
 /// unwinds through a rank's threads, Control::fatal() ends the job where it happens.
 JobOutcome Job::run_share(const std::function<void(Control&, ReplicaReport&)>& share) {
   const parallel::Comm& world = session_.world();
-  JobOutcome outcome{.rows = num_rows(), .failed = before_.failed, .before = before_, .index_s = index_s_, .plan_s = plan_s_};
+  JobOutcome outcome{.rows = num_rows(),
+                     .failed = before_.failed,
+                     .done = before_.done,
+                     .before = before_,
+                     .index_s = index_s_,
+                     .plan_s = plan_s_};
   parallel::agree(world, std::nullopt);  // replicas start together
   ReplicaReport report{.rank = world.rank(), .host = parallel::host_name()};
+  Walltime walltime;
   {
     ProgressTracker tracker(num_rows(), before_);
     Control control(session_, options_.leaders, control_options(tracker),
                     Coordinator(std::move(plan_), std::move(done_), static_cast<int>(options_.leaders.size()),
                                 {.max_chunk_rows = options_.max_chunk_rows, .busy_rows = options_.busy_rows}));
+    handle_signals(StopLevel::kNow, [&control](StopLevel level) { control.request_stop(level); });
     share(control, report);
     control.finish();
+    handle_signals(StopLevel::kNow);
+    walltime = control.walltime();
   }
   report.peak_resident_bytes = peak_resident_bytes();
   outcome.replicas = gather_reports(world, options_.leaders, report);
   for (const ReplicaReport& replica : outcome.replicas) {
     outcome.failed += replica.status.rows_failed;
+    outcome.done += replica.status.rows_finished;
+    outcome.saved += replica.status.rows_saved;
     outcome.run_s = std::max(outcome.run_s, replica.run_s);
+  }
+  outcome.stopped = parallel::gather_values(world, stop_cause(outcome, walltime))[0];
+  if (outcome.stopped != StopCause::kNone) {
+    outcome.elapsed_s = seconds_since(start_);
+    return outcome;
   }
   const auto merge_start = Clock::now();
   announce(JobPhase::kMerging);
+  handle_signals(StopLevel::kSave);  // a merge is short or begun anew
   parallel::run_on_root(world, [&] { merge(outcome.failed); });
+  handle_signals(StopLevel::kNow);
   outcome.merge_s = seconds_since(merge_start);
   outcome.elapsed_s = seconds_since(start_);
   return outcome;
 }
 
+/// Until the next call: from this level on all ranks end at once, whatever comes before goes to `rise`.
+void Job::handle_signals(StopLevel least, std::function<void(StopLevel)> rise) const {
+  if (options_.signals == nullptr) return;
+  options_.signals->handle([least, rise = std::move(rise), end_now = options_.end_now](StopLevel level) {
+    if (level >= least) end_now();
+    if (rise) rise(level);
+  });
+}
+
+/// On rank 0: why nothing is merged now, if so.
+StopCause Job::stop_cause(const JobOutcome& outcome, const Walltime& walltime) const {
+  if (session_.world().rank() != 0) return StopCause::kNone;
+  if (outcome.done < num_rows()) {
+    TM_ASSERT(walltime.level() != StopLevel::kNone, "{} of {} rows have a result", outcome.done, num_rows());
+    return walltime.cause();
+  }
+  if (walltime.level() >= StopLevel::kSave && walltime.cause() == StopCause::kSignal) return StopCause::kSignal;
+  return walltime.has_time_to_merge(SteadyClock().now_s(), part_bytes()) ? StopCause::kNone : StopCause::kTime;
+}
+
+int64_t Job::part_bytes() const {
+  int64_t sum = 0;
+  for (const PartPaths& part : list_parts(output_)) {
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(part.part, error);
+    if (!error) sum += static_cast<int64_t>(bytes);
+  }
+  return sum;
+}
+
 /// tracker outlives what is returned.
 ControlOptions Job::control_options(ProgressTracker& tracker) const {
-  ControlOptions out{.progress_s = options_.progress_s};
+  ControlOptions out{.progress_s = options_.progress_s, .walltime = Walltime(options_.walltime)};
   if (progress_)
     out.on_progress = [&](const std::vector<ReplicaStatus>& statuses, double now_s) {
       progress_(tracker.update(statuses, now_s));
@@ -184,15 +238,18 @@ void Job::lead(const RowCodec& codec, Generator& generator, Control& control, Re
                 fatal);
   Feed feed(
       index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows},
-      [&] { return control.pull(); }, fatal);
+      [&] { return control.pull(); }, fatal, &partial_);
   try {
     auto last_metrics = run_start;
-    report.status = run_batches(generator, feed, commit, [&](const ReplicaStatus& status) {
-      control.publish(status);
-      if (!options_.on_metrics || seconds_since(last_metrics) < options_.metrics_s) return;
-      last_metrics = Clock::now();
-      control.publish_distributions(generator.distributions().serialize());
-    });
+    report.status = run_batches(
+        generator, feed, commit,
+        [&](const ReplicaStatus& status) {
+          control.publish(status);
+          if (!options_.on_metrics || seconds_since(last_metrics) < options_.metrics_s) return;
+          last_metrics = Clock::now();
+          control.publish_distributions(generator.distributions().serialize());
+        },
+        [&] { return control.stop_level(); });
     report.distributions = generator.distributions().serialize();
     report.run_s = seconds_since(run_start);
     generator.finish();

@@ -11,11 +11,14 @@
 #include "jobs/commit.h"
 #include "jobs/generator.h"
 #include "jobs/index.h"
+#include "jobs/journal/partial_rows.h"
 #include "jobs/output_dir.h"
 #include "jobs/progress.h"
 #include "jobs/report.h"
 #include "jobs/row_plan.h"
 #include "jobs/row_set.h"
+#include "jobs/stop_signals.h"
+#include "jobs/walltime.h"
 #include "parallel/mpi.h"
 
 namespace tokenmill::jobs {
@@ -50,6 +53,10 @@ struct JobOptions {
   double progress_s = 2;
   double metrics_s = 5;             ///< between calls of on_metrics
   MetricsCallback on_metrics = {};  ///< given on every rank, or on none; called on rank 0. May be empty
+  WalltimeOptions walltime;         ///< rank 0's counts
+  StopSignals* signals = nullptr;   ///< outlives the job; null: signals are none of its business
+  /// Ends all ranks at once with the code of a job that can be continued; wanted with signals. Does not return.
+  std::function<void()> end_now = {};
   double visible_within_s = 10;  ///< how long a rank looks for what rank 0 wrote in output_dir
 };
 
@@ -68,8 +75,9 @@ class Job {
   const Index& index() const { return index_; }
 
   /// Collective, once: leaders call run(), the other ranks follow(). Pulls rows until there are none, then merges the
-  /// parts to output.jsonl. An error on one rank, in whatever thread, ends the whole job through the session; one that
-  /// all ranks agree on is thrown.
+  /// parts to output.jsonl. Where it is to stop before (signals, walltime), what is unfinished is saved and nothing is
+  /// merged (JobOutcome::stopped). An error on one rank, in whatever thread, ends the whole job through the session;
+  /// one that all ranks agree on is thrown.
   JobOutcome run(const RowCodec& codec, Generator& generator);
   /// steps: what this rank does for its leader; returns when the leader's Generator::finish() lets it go.
   JobOutcome follow(const std::function<void()>& steps);
@@ -85,6 +93,9 @@ class Job {
   Index index_inputs();
   void read_journal();
   void merge(int64_t num_failed) const;
+  StopCause stop_cause(const JobOutcome& outcome, const Walltime& walltime) const;
+  void handle_signals(StopLevel least, std::function<void(StopLevel)> rise = {}) const;
+  int64_t part_bytes() const;
 
   const JobOptions options_;
   parallel::MpiSession& session_;
@@ -95,6 +106,7 @@ class Job {
   Index index_;
   RowPlan plan_;  // on rank 0, until run(), as done_
   RowSet done_;
+  PartialRows partial_;  // on every rank
   RowsBefore before_;
   double index_s_ = 0, plan_s_ = 0;
 };

@@ -14,6 +14,9 @@ struct ReplicaStatus {
   int64_t rows_finished = 0;
   int64_t rows_failed = 0;  ///< of the finished ones
   double busy_s = 0;        ///< the step loop was computing, not waiting for rows
+  int64_t rows_saved = 0;   ///< unfinished at a stop, with tokens that the next run goes on from
+  double longest_step_s = 0;  ///< of the last ones
+  double row_s = 0;           ///< GeneratorEstimate
   double tail_s = 0;        ///< since nothing was left to pull for it: it worked on what it held
   GeneratorStats stats;
 };

@@ -187,9 +187,11 @@ void write_run_report(const std::string& path, const std::vector<std::pair<std::
   out << YAML::Key << "inputs" << YAML::Value;
   EmitValue{out}(inputs);
   section("rows", {{"total", outcome.rows},
-                   {"succeeded", outcome.rows - outcome.failed},
+                   {"done", outcome.done},
+                   {"succeeded", outcome.done - outcome.failed},
                    {"failed", outcome.failed},
                    {"done_before", outcome.before.done},
+                   {"saved_unfinished", outcome.saved},
                    {"deduplicated", totals.rows_deduplicated}});
   section("tokens", {{"prompt", totals.prompt_tokens}, {"generation", totals.generation_tokens}});
   section("seconds", {{"index", rounded(outcome.index_s)},
@@ -198,7 +200,7 @@ void write_run_report(const std::string& path, const std::vector<std::pair<std::
                       {"merge", rounded(outcome.merge_s)},
                       {"elapsed", rounded(outcome.elapsed_s)},
                       {"tail", rounded(outcome.tail_s())}});
-  section("throughput", {{"rows_per_second", per_second(outcome.rows - outcome.before.done, outcome.run_s)},
+  section("throughput", {{"rows_per_second", per_second(outcome.done - outcome.before.done, outcome.run_s)},
                          {"prompt_tokens_per_second", per_second(totals.prompt_tokens, outcome.run_s)},
                          {"generation_tokens_per_second", per_second(totals.generation_tokens, outcome.run_s)},
                          {"dp_imbalance", rounded(outcome.dp_imbalance())}});

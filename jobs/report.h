@@ -7,6 +7,7 @@
 
 #include "jobs/generator.h"
 #include "jobs/progress.h"
+#include "jobs/stop_level.h"
 #include "parallel/mpi.h"
 
 namespace tokenmill::jobs {
@@ -35,7 +36,11 @@ struct ReplicaReport {
 struct JobOutcome {
   int64_t rows = 0;
   int64_t failed = 0;  ///< rows whose record carries an error
-  RowsBefore before;   ///< of both, what earlier runs did
+  int64_t done = 0;    ///< rows that have a result
+  int64_t saved = 0;   ///< of the others, so many were saved unfinished by this run
+  RowsBefore before;   ///< of done and failed, what earlier runs did
+  /// Set: the run stopped before output.jsonl was written; the same command goes on.
+  StopCause stopped = StopCause::kNone;
   double index_s = 0, run_s = 0, merge_s = 0;
   double plan_s = 0;     ///< of index_s: ordering rows by how their prompts begin (rank 0's knowledge)
   double elapsed_s = 0;  ///< from the job's construction to the merged output, start-up between the two included

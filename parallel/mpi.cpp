@@ -284,14 +284,31 @@ void MpiSession::abort(const Error& error) {
   abort_as_is(place.empty() ? error : Error(error.kind(), place + ": " + error.what()));
 }
 
-void MpiSession::abort_as_is(const Error& error) {
+namespace {
+
+/// Returns in one thread only.
+void only_once() {
   static std::atomic<bool> aborting = false;
   if (aborting.exchange(true))
     for (;;) pause();
+}
+
+}  // namespace
+
+void MpiSession::abort_as_is(const Error& error) {
+  only_once();
   policy_.print(error);
-  const int code = exit_code(error);
-  if (world_.size() > 1) MPI_Abort(MPI_COMM_WORLD, code);  // alone, it would only add its own message
-  _exit(code);
+  end_ranks(exit_code(error));
+}
+
+void MpiSession::end_now(int exit_code) {
+  only_once();
+  end_ranks(exit_code);
+}
+
+void MpiSession::end_ranks(int exit_code) {
+  if (world_.size() > 1) MPI_Abort(MPI_COMM_WORLD, exit_code);  // alone, it would only add its own message
+  _exit(exit_code);
 }
 
 void MpiSession::terminate_handler() {

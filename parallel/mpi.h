@@ -167,9 +167,12 @@ class MpiSession {
   [[noreturn]] void abort(const Error& error);
   /// The same for a text that already says where it happened.
   [[noreturn]] void abort_as_is(const Error& error);
+  /// Ends every rank at once with this exit code, without a message. Thread-safe.
+  [[noreturn]] void end_now(int exit_code);
 
  private:
   static void terminate_handler();
+  [[noreturn]] void end_ranks(int exit_code);
   int end_alone(const Error& error);  // of this rank only
   FatalPolicy policy_;
   Comm world_;

@@ -3,13 +3,15 @@
 #include <ostream>
 
 #include "app/options.h"
+#include "jobs/stop_signals.h"
 #include "parallel/mpi.h"
 
 /// One function per command; each returns the process's exit code (exit_codes.h) and throws Error.
 namespace tokenmill::app {
 
-/// Collective: every rank calls it with the same options and gets the same code.
-int run_job(RunOptions options, parallel::MpiSession& session);
+/// Collective: every rank calls it with the same options and gets the same code. A stop signal ends it: at once before
+/// the first row, else with everything saved.
+int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals& signals);
 /// Collective: random prompts through an engine per rank; prints the figures on rank 0.
 int bench_throughput(RunOptions options, parallel::MpiSession& session);
 

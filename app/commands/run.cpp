@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "app/agreement.h"
 #include "app/build.h"
@@ -20,6 +21,7 @@
 #include "app/rows/result_tables.h"
 #include "app/rows/scan.h"
 #include "app/text_side.h"
+#include "app/time_limit.h"
 #include "app/version.h"
 #include "jobs/job.h"
 #include "kernels/core/clock.h"
@@ -47,7 +49,16 @@ void print_banner(const RunOptions& options, const Ranks& ranks, const Replica& 
   if (!text.template_note.empty()) log::warning("rows with messages will be error rows: {}", text.template_note);
 }
 
+void print_stop(const RunOptions& options, const jobs::JobOutcome& outcome) {
+  log::info("stopped {} after {}: {} of {} rows are done, {} were saved unfinished; the same command goes on",
+            outcome.stopped == jobs::StopCause::kTime ? "before the time limit" : "by a signal",
+            format_duration(outcome.elapsed_s), format_count(outcome.done), format_count(outcome.rows),
+            format_count(outcome.saved));
+  log::info("finished rows: {0}/journal | figures: {0}/run.yaml", options.output);
+}
+
 void print_summary(const RunOptions& options, const jobs::JobOutcome& outcome) {
+  if (outcome.stopped != jobs::StopCause::kNone) return print_stop(options, outcome);
   const jobs::GeneratorStats totals = outcome.totals();
   const auto rate = [&](int64_t count) {
     return format_count(outcome.run_s > 0 ? std::llround(static_cast<double>(count) / outcome.run_s) : 0);
@@ -103,8 +114,15 @@ std::vector<std::unique_ptr<io::RecordWriter>> make_outputs(const RunOptions& op
   return outputs;
 }
 
+/// What may end the run before its rows are done.
+struct StopConditions {
+  jobs::WalltimeOptions walltime;
+  jobs::StopSignals& signals;
+  std::function<void()> end_now;
+};
+
 jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, const JobFacts& facts,
-                             rows::IdCensus& census, jobs::MetricsCallback on_metrics) {
+                             rows::IdCensus& census, jobs::MetricsCallback on_metrics, const StopConditions& stop) {
   return {.leaders = ranks.groups.leaders,
           .inputs = options.input,
           .output_dir = options.output,
@@ -121,7 +139,10 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, cons
           .outputs = [&options](const jobs::OutputDir& directory) { return make_outputs(options, directory); },
           .commit_s = options.commit_seconds,
           .durability = options.durability,
-          .on_metrics = std::move(on_metrics)};
+          .on_metrics = std::move(on_metrics),
+          .walltime = stop.walltime,
+          .signals = &stop.signals,
+          .end_now = stop.end_now};
 }
 
 /// Hands every step on; first_step_s: when the results of the first one were there, on the steady clock.
@@ -164,10 +185,16 @@ Ranks prepare(RunOptions& options, const parallel::Comm& world) {
 
 }  // namespace
 
-int run_job(RunOptions options, parallel::MpiSession& session) {
+int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals& signals) {
   const double start_s = SteadyClock().now_s();
   const parallel::Comm& world = session.world();
+  signals.handle([&](jobs::StopLevel) {
+    log::info("stopped by a signal before the first row; the same command goes on");
+    session.end_now(kExitStopped);
+  });
   const Ranks ranks = prepare(options, world);
+  const jobs::WalltimeOptions walltime = parallel::agree_on(
+      world, [&] { return walltime_options(options, start_s, TwoClocks::now(), std::getenv("SLURM_JOB_END_TIME")); });
   const std::unique_ptr<Replica> replica = plan_replica(options, ranks, world);
   // Early: a model may take minutes to load.
   parallel::run_on_root(world, [&] { check_results(options, replica->facts); });
@@ -180,8 +207,9 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
   FigureFiles figures(options, replica->choice.max_model_len, ranks, world);
   ProgressView view;
   rows::IdCensus census;
-  jobs::Job job(job_options(options, ranks, replica->facts, census, figures.on_metrics()), session,
-                [&](const jobs::JobProgress& progress) { view.show(progress); });
+  jobs::Job job(job_options(options, ranks, replica->facts, census, figures.on_metrics(),
+                            {walltime, signals, [&] { session.end_now(kExitStopped); }}),
+                session, [&](const jobs::JobProgress& progress) { view.show(progress); });
   view.finish();
   if (job.before().done > 0)
     log::info("continuing: {} of {} rows are done ({} with errors)", format_count(job.before().done),
@@ -221,6 +249,7 @@ int run_job(RunOptions options, parallel::MpiSession& session) {
                    outcome);
   warn_of_overlong(codec ? &*codec : nullptr, world);
   if (world.rank() == 0) print_summary(options, outcome);
+  if (outcome.stopped != jobs::StopCause::kNone) return kExitStopped;
   return options.max_row_errors.allows(outcome.failed, outcome.rows) ? kExitDone : kExitRowErrors;
 }
 

@@ -7,6 +7,7 @@
 
 #include "app/rows/fields.h"
 #include "app/rows/native.h"
+#include "app/rows/saved_row.h"
 #include "app/rows/scan.h"
 #include "kernels/core/check.h"
 #include "kernels/core/error.h"
@@ -212,6 +213,14 @@ uint64_t Codec::random_key_of(const ParsedRow& row, int64_t number) const {
   if (row.settings.sampling.seed) return hash_parts('s', *row.settings.sampling.seed, "");
   if (!row.id_json.empty()) return hash_parts('i', options_.seed, row.id_json);
   return hash_parts('r', options_.seed, std::to_string(number));
+}
+
+void Codec::resume(jobs::WorkItem& item, std::string_view partial) const {
+  auto* row = dynamic_cast<RowItem*>(&item);
+  TM_ASSERT(row != nullptr, "row {} was not encoded by rows::Codec", item.row());
+  if (row->error || !row->skipped.empty()) return;
+  if (std::optional<RequestProgress> progress = parse_saved(partial, row->request, options_.vocab_size))
+    row->request.progress = std::move(*progress);
 }
 
 jobs::FinishedRow Codec::format(const RowItem& item, const RequestOutput& output) const {

@@ -38,6 +38,8 @@ class Codec final : public jobs::RowCodec {
 
   std::unique_ptr<jobs::WorkItem> encode(const jobs::RecordSource& source, std::string_view record) const override;
 
+  void resume(jobs::WorkItem& item, std::string_view partial) const override;
+
   /// The result line of an item: from its own error, the output's error, or the output.
   jobs::FinishedRow format(const RowItem& item, const RequestOutput& output) const;
   /// The result line of an item that carries an error.

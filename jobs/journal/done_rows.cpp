@@ -14,7 +14,8 @@ DoneRows read_done_rows(const std::vector<PartPaths>& parts, int64_t num_rows) {
                     "{} has a result of row {}, but the inputs have {} rows; give the inputs that the job began with, "
                     "--restart to begin anew, or another --output",
                     paths.ledger, entry.row, num_rows);
-      if (entry.partial) return;
+      if (entry.partial) return rows.partial.insert(entry, paths.part);
+      rows.partial.erase(entry.row);
       rows.done.insert(entry.row);
       if (entry.failed)
         rows.failed.insert(entry.row);

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "jobs/journal/partial_rows.h"
 #include "jobs/journal/parts.h"
 #include "jobs/row_set.h"
 
@@ -11,6 +12,7 @@ namespace tokenmill::jobs {
 struct DoneRows {
   RowSet done;    ///< rows with a result
   RowSet failed;  ///< those of them whose result is an error
+  PartialRows partial = {};  ///< what unfinished ones had come to
 };
 
 /// Reads the ledgers of list_parts(): of several entries of a row the last one counts. Throws Error(kConfig) when a row

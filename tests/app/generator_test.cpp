@@ -28,6 +28,8 @@ RunnerLimits limits() {
   limits.max_num_seqs = 4;
   limits.max_num_batched_tokens = 64;
   limits.max_logits_rows = 4;
+  limits.max_scored_rows = 64;
+  limits.max_logprobs = 4;
   limits.max_model_len = 128;
   limits.vocab_size = 272;
   return limits;
@@ -131,6 +133,67 @@ TEST_CASE("a row that waited for an equal one's answer has its own clock and no 
   CHECK(timings.at(1).finished_s == timings.at(0).finished_s);
   CHECK_FALSE(timings.at(1).first_scheduled_s.has_value());
   CHECK_FALSE(timings.at(1).first_token_s.has_value());
+}
+
+TEST_CASE("rows that are given up go on in another generator with the same results, logprobs and equal rows included") {
+  const std::string records[] = {
+      R"({"prompt":"one","max_tokens":40,"ignore_eos":true,"n":3,"seed":1})",
+      R"({"prompt":"two","max_tokens":30,"ignore_eos":true,"logprobs":2,"prompt_logprobs":1})",
+      R"({"prompt":"two","max_tokens":30,"ignore_eos":true,"seed":4})",
+      R"({"prompt":"two","max_tokens":30,"ignore_eos":true,"seed":4})", R"({"prompt":"five","max_tokens":2})"};
+  const EngineGeneratorOptions options{.max_num_seqs = 4, .dedup = true};
+  Fixture whole(options);
+  for (const std::string& record : records) whole.submit(record);
+  const auto expected = whole.run();
+  int64_t num_saved = 0;
+  for (int num_steps = 0; num_steps < 60; num_steps += 3) {
+    CAPTURE(num_steps);
+    std::map<int64_t, std::string> lines, saved;
+    const auto keep = [&](EngineGenerator& generator) {
+      for (jobs::FinishedRow& row : generator.take_finished())
+        CHECK(lines.emplace(row.row, std::move(row.record)).second);
+    };
+    Fixture first(options);
+    for (const std::string& record : records) first.submit(record);
+    for (int i = 0; i < num_steps; ++i) {
+      first.generator.step();
+      keep(first.generator);
+    }
+    for (jobs::PartialRow& row : first.generator.take_partial()) saved[row.row] = std::move(row.record);
+    keep(first.generator);
+    CHECK(first.generator.idle());
+    Fixture second(options);
+    for (const std::string& record : records) {
+      const int64_t row = second.num_rows++;
+      if (lines.contains(row)) continue;
+      auto item = second.codec.encode({.row = row, .file = "in.jsonl", .line = row + 1}, record);
+      if (saved.contains(row)) second.codec.resume(*item, saved[row]);
+      second.generator.submit(std::move(item));
+    }
+    while (!second.generator.idle()) {
+      second.generator.step();
+      keep(second.generator);
+    }
+    CHECK(lines == expected);
+    CHECK(first.engine.stats().num_generation_tokens + second.engine.stats().num_generation_tokens ==
+          whole.engine.stats().num_generation_tokens);
+    num_saved += static_cast<int64_t>(saved.size());
+  }
+  CHECK(num_saved > 20);
+}
+
+TEST_CASE("what was saved of a row that has become another one is left alone") {
+  Fixture f({.max_num_seqs = 4});
+  auto item =
+      f.codec.encode({.row = 0, .file = "in.jsonl", .line = 1}, R"({"prompt_token_ids":[1,2,3],"max_tokens":4})");
+  for (const char* other : {R"({"row":0,"prompt_tokens":4,"samples":[{"ids":[5],"sum":0}]})",
+                            R"({"row":0,"prompt_tokens":3,"samples":[{"ids":[5],"sum":0},{"ids":[],"sum":0}]})",
+                            R"({"row":0,"prompt_tokens":3,"samples":[{"ids":[272],"sum":0}]})"}) {
+    f.codec.resume(*item, other);
+    CHECK(dynamic_cast<rows::RowItem&>(*item).request.progress.empty());
+  }
+  f.codec.resume(*item, R"({"row":0,"prompt_tokens":3,"samples":[{"ids":[5],"sum":0}]})");
+  CHECK(dynamic_cast<rows::RowItem&>(*item).request.progress.samples.size() == 1);
 }
 
 TEST_CASE("an error of the engine is each equal row's own") {

@@ -296,6 +296,16 @@ TEST_CASE("one beginning common to all rows does not hold the replicas up") {
   }
 }
 
+TEST_CASE("when it is stopped nobody gets rows any more, neither who waits nor who asks later") {
+  Coordinator coordinator(RowPlan(40), RowSet(40), 2, {.max_chunk_rows = 16, .busy_rows = 1});
+  REQUIRE(coordinator.request(0).size() == 1);
+  REQUIRE(coordinator.request(0).empty());  // it is busy
+  CHECK(coordinator.stop() == std::vector<Grant>{{.replica = 0, .runs = {}}});
+  CHECK(coordinator.request(1) == std::vector<Grant>{{.replica = 1, .runs = {}}});
+  CHECK(coordinator.finished(0, 5).empty());
+  CHECK(coordinator.rows_left() == 30);
+}
+
 TEST_CASE("shuffled groups are computed once or little more, and the replicas end together") {
   std::mt19937_64 random(6);
   TokenSimulation simulation{.group_of = shuffled_groups(64, 16)};

@@ -22,6 +22,7 @@ class FakeItem final : public jobs::WorkItem {
   std::string record;  // the result, already known
   bool failed;
   int64_t cost;
+  bool begun = false;
 };
 
 /// Answers a record with its row, file, line, length and digest; a record with "bad" in it, or an oversized one, fails;
@@ -42,6 +43,9 @@ class FakeCodec final : public jobs::RowCodec {
     const int64_t cost = failed ? 0 : is_long ? kLongSteps : 1 + static_cast<int64_t>(digest % 7);
     return std::make_unique<FakeItem>(source.row, std::move(result), failed, cost);
   }
+  void resume(jobs::WorkItem& item, std::string_view partial) const override {
+    static_cast<FakeItem&>(item).cost = std::stoll(std::string(partial));
+  }
   std::function<void(int64_t)> on_encode;  ///< runs on the feed's thread
   bool all_good = false;                   ///< no row fails
 };
@@ -60,10 +64,24 @@ class FakeGenerator final : public jobs::Generator {
     if (step_s_ > 0) std::this_thread::sleep_for(std::chrono::duration<double>(step_s_));
     ++stats_.steps;
     stats_.sum_running += static_cast<int64_t>(running_.size());
-    for (auto& item : running_)
+    for (auto& item : running_) {
+      item->begun = true;
+      ++row_steps;
       if (--item->cost <= 0) finish(*item);
+    }
     std::erase_if(running_, [](const auto& item) { return item->cost <= 0; });
     return true;
+  }
+  void close_admission() override {
+    std::erase_if(running_, [](const auto& item) { return !item->begun; });
+  }
+  /// The steps that are left.
+  std::vector<jobs::PartialRow> take_partial() override {
+    std::vector<jobs::PartialRow> rows;
+    for (const auto& item : running_)
+      if (item->begun) rows.push_back({item->row(), std::to_string(item->cost)});
+    running_.clear();
+    return rows;
   }
   std::vector<jobs::FinishedRow> take_finished() override { return std::exchange(finished_, {}); }
   bool idle() const override { return running_.empty() && finished_.empty(); }
@@ -82,6 +100,7 @@ class FakeGenerator final : public jobs::Generator {
   std::function<void(int64_t)> on_finished_row;
   std::function<void()> on_finish;
   int64_t max_seen = 0;                  ///< most rows held at a time
+  int64_t row_steps = 0;                 ///< steps summed over the rows that were in them
 
  private:
   void finish(FakeItem& item) {

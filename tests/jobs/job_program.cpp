@@ -1,19 +1,23 @@
 // A whole job with the fake codec and generator; job_test.cpp and memory_test.cpp run it under mpiexec and alone.
 //   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--metrics-s S] [--elsewhere DIR]
 //               [--retry-errors] [--accept-change] [--commit-s S] [--fact VALUE] [--good] [--finished-log FILE]
-//               [--protect PATH] [--replica-ranks N] [--max-chunk-rows N] INPUT...
-// PLACE: load (agreed), step, encode, write, foreign, thread, kill (by SIGKILL after 20 steps).  --elsewhere: the last rank changes to DIR first.
+//               [--protect PATH] [--replica-ranks N] [--max-chunk-rows N] [--drain-s S] [--max-s S]
+//               [--long-step-s S] INPUT...
+// USR1, USR2 and TERM stop it, as --max-s does: exit 75. "row_steps N" says what was computed.
+// PLACE: load (agreed), step, encode, write, foreign, thread, kill (by SIGKILL after 20 steps).  --elsewhere: the last
+// rank changes to DIR first.
 // --fact: part of the identity. --good: no row fails. --finished-log: rows and nanoseconds since 1970, as they finish.
 // --replica-ranks: ranks of a replica; its leader tells the others of every step, and they count them.
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <chrono>
 #include <fstream>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -21,6 +25,8 @@
 #include "fakes.h"
 #include "io/file.h"
 #include "jobs/job.h"
+#include "jobs/stop_signals.h"
+#include "kernels/core/clock.h"
 #include "kernels/core/error.h"
 #include "parallel/groups.h"
 #include "parallel/host_channel.h"
@@ -39,6 +45,8 @@ struct Options {
   int replica_ranks = 1;
   bool all_good = false;
   std::string finished_log;
+  double max_s = 0;        // 0: none
+  double long_step_s = 0;  // of the 20th
 };
 
 Options parse(int argc, char** argv) {
@@ -64,6 +72,12 @@ Options parse(int argc, char** argv) {
       options.finished_log = argv[++i];
     else if (word == "--good")
       options.all_good = true;
+    else if (word == "--drain-s")
+      options.job.walltime.drain_s = std::atof(argv[++i]);
+    else if (word == "--long-step-s")
+      options.long_step_s = std::atof(argv[++i]);
+    else if (word == "--max-s")
+      options.max_s = std::atof(argv[++i]);
     else if (word == "--step-s")
       options.step_s = std::atof(argv[++i]);
     else if (word == "--running")
@@ -127,7 +141,9 @@ class StepChannel {
   parallel::HostChannel channel_;
 };
 
-int run(const Options& options, parallel::MpiSession& session) {
+constexpr int kExitStopped = 75;
+
+int run(const Options& options, parallel::MpiSession& session, jobs::StopSignals& signals) {
   const parallel::Comm& world = session.world();
   if (!options.elsewhere.empty() && world.rank() == world.size() - 1 && chdir(options.elsewhere.c_str()) != 0)
     return 99;
@@ -140,6 +156,11 @@ int run(const Options& options, parallel::MpiSession& session) {
   jobs::JobProgress last;
   jobs::JobOptions job_options = options.job;
   job_options.leaders = groups.leaders;
+  job_options.signals = &signals;
+  job_options.end_now = [&] { session.end_now(kExitStopped); };
+  signals.handle([&](jobs::StopLevel) { session.end_now(kExitStopped); });
+  job_options.walltime.start_s = SteadyClock().now_s();
+  if (options.max_s > 0) job_options.walltime.end_s = job_options.walltime.start_s + options.max_s;
   int64_t calls = 0;
   jobs::JobMetrics seen;
   if (options.metrics_s > 0) {
@@ -166,6 +187,7 @@ int run(const Options& options, parallel::MpiSession& session) {
   arm(place, codec);
   generator.on_step = [&](int64_t done, bool has_work) {
     fail_in_step(place, done);
+    if (done == 20) std::this_thread::sleep_for(std::chrono::duration<double>(options.long_step_s));
     if (has_work) steps.step();
   };
   std::ofstream finished_log(options.finished_log, std::ios::app);
@@ -187,8 +209,13 @@ int run(const Options& options, parallel::MpiSession& session) {
                 seen.distributions.generation_tokens.count() > 0 ? "some" : "none",
                 static_cast<long>(end.distributions.generation_tokens.sum()), static_cast<long>(end.rows_done));
   }
+  const std::vector<int64_t> row_steps = parallel::gather_values(world, generator.row_steps);
+  const int exit_code = outcome.stopped == jobs::StopCause::kNone ? 0 : kExitStopped;
   const std::vector<int64_t> all_followed = parallel::gather_values(world, followed);
-  if (world.rank() != 0) return 0;
+  if (world.rank() != 0) return exit_code;
+  std::printf("row_steps %ld done %ld saved %ld\n",
+              static_cast<long>(std::accumulate(row_steps.begin(), row_steps.end(), int64_t{0})),
+              static_cast<long>(outcome.done), static_cast<long>(outcome.saved));
   for (int rank = 0; rank < world.size(); ++rank) {
     if (all_followed[static_cast<size_t>(rank)] > 0)
       std::printf("follower %d steps %ld\n", rank, static_cast<long>(all_followed[static_cast<size_t>(rank)]));
@@ -203,13 +230,14 @@ int run(const Options& options, parallel::MpiSession& session) {
     std::printf("replica %d rows %ld\nleader %d steps %ld\n", replica.rank,
                 static_cast<long>(replica.status.rows_finished), replica.rank,
                 static_cast<long>(replica.status.stats.steps));
-  return 0;
+  return exit_code;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
+  jobs::StopSignals signals;
   parallel::MpiSession session(
       {.exit_code =
            [](ErrorKind kind) {
@@ -217,5 +245,7 @@ int main(int argc, char** argv) {
              return kind == ErrorKind::kConfig || kind == ErrorKind::kInput ? 2 : 4;
            },
        .print = [](const Error& e) { std::fprintf(stderr, "error[%s] %s\n", to_string(e.kind()), e.what()); }});
-  return session.guard([&] { return run(options, session); });
+  const int code = session.guard([&] { return run(options, session, signals); });
+  signals.handle({});
+  return code;
 }

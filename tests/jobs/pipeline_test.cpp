@@ -144,6 +144,8 @@ class BrokenGenerator final : public Generator {
     if (way_ == Way::kInventsRow) finished_.push_back({item->row() + 1000, "{}", false});
   }
   bool step() override { return false; }
+  void close_admission() override {}
+  std::vector<PartialRow> take_partial() override { return {}; }
   std::vector<FinishedRow> take_finished() override { return std::exchange(finished_, {}); }
   bool idle() const override { return finished_.empty(); }
   int64_t wants() const override { return 1; }
@@ -177,6 +179,8 @@ class ShyGenerator final : public Generator {
  public:
   void submit(std::unique_ptr<WorkItem> item) override { row_ = item->row(); }
   bool step() override { return row_ >= 0; }
+  void close_admission() override {}
+  std::vector<PartialRow> take_partial() override { return {}; }
   std::vector<FinishedRow> take_finished() override {
     if (row_ < 0) return {};
     return {{std::exchange(row_, -1), "{}", false}};

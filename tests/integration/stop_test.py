@@ -1,0 +1,105 @@
+"""Jobs that are told to stop while they run, by signals and by their time; the same command again ends them."""
+import pathlib
+import re
+import signal
+import subprocess
+import time
+import unittest
+
+import harness
+from harness import MPIEXEC, TINY, TOKENMILL, Case
+
+
+def rows(count, tokens):
+    return [{"id": i, "prompt": f"row {i}", "max_tokens": tokens, "ignore_eos": True, "logprobs": 1, "temperature": 0.8}
+            for i in range(count)]
+
+
+def children(pid):
+    return [int(child) for child in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Stop(Case):
+    def start(self, *flags, ranks, inputs, output):
+        launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
+        return subprocess.Popen([*launcher, TOKENMILL, "run", "--model", TINY, "--input", inputs, "--output", output,
+                                 "--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--commit-seconds", "0.1", *flags],
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=harness.environment())
+
+    def wait_for_rows(self, process, output):
+        """Until a row is committed."""
+        end = time.monotonic() + 60
+        while not any(p.stat().st_size > 64 for p in (output / "journal/ledger").glob("*.ledger")):
+            self.assertLess(time.monotonic(), end)
+            self.assertIsNone(process.poll(), "it ended by itself")
+            time.sleep(0.02)
+
+    def finish(self, inputs, output, ranks, flags=()):
+        process = self.start(*flags, ranks=ranks, inputs=inputs, output=output)
+        _, errors = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 0, errors)
+        return errors
+
+    def test_signals(self):
+        inputs = self.write("in.jsonl", rows(240, 160))
+        whole = self.dir / "whole"
+        self.finish(inputs, whole, 2)
+        cases = [("USR1 to mpirun", 2, signal.SIGUSR1, lambda job: job, (), (1, ())),
+                 ("USR2 to one rank of three", 3, signal.SIGUSR2, lambda job: children(job)[2], (), (2, ())),
+                 ("TERM to a follower of a pipeline", 2, signal.SIGTERM, lambda job: children(job)[1], ("-pp", "2"), (2, ())),
+                 ("TERM to a process alone", 0, signal.SIGTERM, lambda job: job, (), (2, ("-pp", "2")))]
+        for what, ranks, number, target, flags, again in cases:
+            with self.subTest(what):
+                output = self.dir / what.replace(" ", "-")
+                process = self.start(*flags, ranks=ranks, inputs=inputs, output=output)
+                self.wait_for_rows(process, output)
+                process.send_signal(signal.SIGCONT)
+                subprocess.run(["kill", f"-{int(number)}", str(target(process.pid))], check=True)
+                _, errors = process.communicate(timeout=120)
+                self.assertEqual(process.returncode, 75, errors)
+                self.assertIn("stopped by a signal", errors)
+                self.assertFalse((output / "output.jsonl").exists())
+                text = (output / "run.yaml").read_text()
+                self.assertRegex(text, r"saved_unfinished: [1-9]" if number == signal.SIGTERM else r"saved_unfinished: ")
+                self.finish(inputs, output, again[0], again[1])
+                self.assertEqual((output / "output.jsonl").read_bytes(), (whole / "output.jsonl").read_bytes())
+
+    def test_time(self):
+        """The time that a run has is used and kept, as often as it takes; nothing is generated twice."""
+        inputs = self.write("in.jsonl", rows(1500, 200))
+        whole, output = self.dir / "whole", self.dir / "out"
+        start = time.monotonic()
+        self.finish(inputs, whole, 2)
+        limit_s = max(2.0, round(0.4 * (time.monotonic() - start), 1))
+        generated, codes = 0, []
+        while not codes or codes[-1] == 75:
+            self.assertLess(len(codes), 40)
+            start = time.monotonic()
+            process = self.start("--max-seconds", str(limit_s), ranks=2, inputs=inputs, output=output)
+            _, errors = process.communicate(timeout=120)
+            took_s = time.monotonic() - start
+            codes.append(process.returncode)
+            self.assertIn(process.returncode, (0, 75), errors)
+            if codes[-1] == 75:
+                self.assertIn("stopped before the time limit", errors)
+                self.assertGreater(took_s, 0.9 * limit_s - 1, errors)
+            text = (output / "run.yaml").read_text()
+            generated += int(re.search(r"^tokens:\n  prompt: \d+\n  generation: (\d+)$", text, re.MULTILINE)[1])
+        self.assertIn(75, codes)
+        self.assertEqual(generated, 1500 * 200)
+        self.assertEqual((output / "output.jsonl").read_bytes(), (whole / "output.jsonl").read_bytes())
+
+    def test_refusals(self):
+        inputs = self.write("in.jsonl", rows(2, 2))
+        for flags, text in ((("--deadline", "1000000000"), "--deadline 1000000000 was "),
+                            (("--max-seconds", "0"), "--max-seconds is 0")):
+            with self.subTest(flags):
+                process = self.start(*flags, ranks=0, inputs=inputs, output=self.dir / "out")
+                _, errors = process.communicate(timeout=60)
+                self.assertEqual(process.returncode, 2)
+                self.assertIn(text, errors)
+
+
+if __name__ == "__main__":
+    unittest.main()
