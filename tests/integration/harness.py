@@ -36,6 +36,14 @@ class Result:
         text = (self.output / "run.yaml").read_text()
         return [float(value) for value in re.findall(rf"^[ -]*{name}: ([-0-9.e+]+)$", text, re.MULTILINE)]
 
+    @property
+    def layout(self):
+        """Per world rank of run.yaml: (host, node, local rank, dp rank, pp rank, tp rank)."""
+        entries = re.findall(r"- \{rank: (\d+), host: \"?([^\",]+)\"?, node: (\d+), local_rank: (\d+), dp_rank: (\d+), "
+                             r"pp_rank: (\d+), tp_rank: (\d+),", (self.output / "run.yaml").read_text())
+        assert [int(rank) for rank, *_ in entries] == list(range(len(entries))), entries
+        return [(host, *map(int, numbers)) for _, host, *numbers in entries]
+
 
 # mpirun as root, more ranks than cores, and no rank bound to one of them.
 MPI_ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

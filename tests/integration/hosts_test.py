@@ -25,14 +25,9 @@ def model(name):
 
 def layout(result):
     """Per world rank of run.yaml: (host as "a" or "b", local rank, dp rank, pp rank, tp rank)."""
-    text = (result.output / "run.yaml").read_text()
-    entries = re.findall(r"- \{rank: (\d+), host: \"?([^\",]+)\"?, node: (\d+), local_rank: (\d+), dp_rank: (\d+), "
-                         r"pp_rank: (\d+), tp_rank: (\d+),", text)
-    places = []
-    for number, (rank, host, node, *coordinates) in enumerate(entries):
-        assert (int(rank), HOSTS.names[int(node)]) == (number, host), entries
-        places.append((host[-1], *map(int, coordinates)))
-    return places
+    for host, node, *_ in result.layout:
+        assert HOSTS.names[node] == host, result.layout
+    return [(host[-1], *coordinates) for host, _, *coordinates in result.layout]
 
 
 def rank_map(result):
