@@ -135,6 +135,21 @@ std::optional<ChatFault> prepare_messages(io::JsonValue& messages, ContentFormat
   return std::nullopt;
 }
 
+std::string fill_missing_content(io::JsonValue& messages) {
+  std::string first;
+  for (size_t i = 0; i < messages.items().size(); ++i) {
+    io::JsonValue& message = messages.items()[i];
+    io::JsonValue* content = find_member(message, "content");
+    if (content != nullptr && !content->is_null()) continue;
+    if (first.empty()) first = fmt::format("messages[{}].content", i);
+    if (content == nullptr)
+      message.members().emplace_back("content", io::JsonValue::string(""));
+    else
+      *content = io::JsonValue::string("");
+  }
+  return first;
+}
+
 std::optional<ChatFault> mark_final_message(io::JsonValue& messages, ContinuationMark& mark) {
   const std::string field = fmt::format("messages[{}].content", messages.items().size() - 1);
   io::JsonValue* content = find_member(messages.items().back(), "content");

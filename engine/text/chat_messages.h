@@ -16,6 +16,9 @@ struct ChatFault {
 std::optional<ChatFault> check_request(const ChatRequest& request);
 std::optional<ChatFault> prepare_messages(io::JsonValue& messages, ContentFormat format);
 
+/// Gives messages without content (or with null) an empty one; returns the field of the first, "" when there is none.
+std::string fill_missing_content(io::JsonValue& messages);
+
 /// Marks the end of the final message's text, so that the rendered prompt can be cut there.
 struct ContinuationMark {
   std::string final_text;  ///< the message's text before it was marked

@@ -9,13 +9,14 @@
 
 namespace tokenmill::text {
 
-/// What a chat row asks a template for. Null members were not given; templates see them as none.
+/// What a chat row asks a template for. Null members were not given; templates see them as none. tools, documents and
+/// reasoning_effort are errors where the template does not read them; an empty list counts as not given.
 struct ChatRequest {
   io::JsonValue messages;              ///< array of {"role": string, "content": string, null or text parts, ...}
   io::JsonValue tools;                 ///< null, or an array of objects
   io::JsonValue documents;             ///< null, or an array of objects
   io::JsonValue chat_template_kwargs;  ///< null, or an object: variables of the template (enable_thinking, ...)
-  std::string reasoning_effort;        ///< "" or a variable of templates that read it; an error for others
+  std::string reasoning_effort;        ///< "": not given
   bool add_generation_prompt = true;
   bool continue_final_message = false;  ///< the prompt ends inside the last message; excludes add_generation_prompt
 };
@@ -67,7 +68,6 @@ class ChatTemplate {
   std::vector<std::pair<std::string, std::string>> special_tokens_;
   ContentFormat content_format_ = ContentFormat::kString;
   bool mentions_content_ = false;  ///< the source holds the word "content"
-  bool mentions_effort_ = false;   ///< the source holds the word "reasoning_effort"
 };
 
 }  // namespace tokenmill::text

@@ -23,6 +23,8 @@ Template Template::parse(std::string_view source, std::string name) {
   return out;
 }
 
+bool Template::reads(std::string_view name) const { return root_->names.contains(name); }
+
 RenderResult Template::render(const Variables& variables, const CivilTime& now, const RenderLimits& limits) const {
   RenderResult result;
   Runtime runtime(limits, now);

@@ -56,6 +56,9 @@ class Template {
   const std::string& name() const { return name_; }
   const TemplateNode& root() const { return *root_; }
 
+  /// Whether some expression has this name, be it that of a variable given to render() or one the template makes.
+  bool reads(std::string_view name) const;
+
  private:
   std::string name_;
   std::shared_ptr<const TemplateNode> root_;

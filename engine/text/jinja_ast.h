@@ -1,7 +1,9 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -274,6 +276,7 @@ struct JumpStatement : Statement {
 
 struct TemplateNode {
   Body body;
+  std::set<std::string, std::less<>> names;  ///< that some expression reads: variables, functions, loop variables
 };
 
 }  // namespace tokenmill::jinja

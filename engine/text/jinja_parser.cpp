@@ -57,6 +57,7 @@ void Parser::expect_block_end() {
 TemplateNode Parser::parse() {
   TemplateNode root;
   root.body = parse_body("", 1, {});
+  root.names = std::move(names_);
   return root;
 }
 

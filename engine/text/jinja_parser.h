@@ -1,5 +1,7 @@
 #pragma once
+#include <functional>
 #include <initializer_list>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,6 +99,7 @@ class Parser {
   int loops_ = 0;                         ///< for bodies around the current place, within the innermost macro
   int any_loops_ = 0;                     ///< the same, counted through macros
   std::vector<MacroDefinition*> macros_;  ///< macros around the current place
+  std::set<std::string, std::less<>> names_;  ///< that an expression so far reads
 };
 
 /// Counts one level of nesting while it lives.

@@ -215,6 +215,7 @@ ExprPtr Parser::parse_name() {
     macro->uses_varargs |= text == "varargs";
     macro->uses_kwargs |= text == "kwargs";
   }
+  names_.insert(text);
   return std::make_unique<NameExpr>(token.line, std::move(token.text));
 }
 

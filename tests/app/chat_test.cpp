@@ -121,6 +121,27 @@ TEST_CASE("reasoning_effort reaches templates that read it and is an error for o
   CHECK(item->error->field == "reasoning_effort");
 }
 
+TEST_CASE("tools and documents reach templates that read them and are errors for others") {
+  const Fixture f;
+  const std::string chat = R"("messages":[{"role":"user","content":"hi"}])";
+  for (const std::string field : {"tools", "documents"}) {
+    CAPTURE(field);
+    const std::string given = chat + ",\"" + field + R"(":[{"name":"x"}]})";
+    const auto read = f.encode(R"({"chat_template":"{{ )" + field + R"([0].name }}",)" + given);
+    CHECK(read->request.prompt_token_ids == f.ids("x"));
+    // The word alone, in text, in a member's name or in a comment, reads nothing.
+    for (const std::string own : {"", R"("chat_template":"FIELD{{ messages[0].FIELD }}{# FIELD #}",)"}) {
+      std::string row = "{" + own + given;
+      for (size_t at = 0; (at = row.find("FIELD")) != std::string::npos;) row.replace(at, 5, field);
+      const auto item = f.encode(row);
+      REQUIRE(item->error);
+      CHECK(item->error->field == field);
+      CHECK(item->error->message.find("does not read it; leave it out") != std::string::npos);
+    }
+    CHECK_FALSE(f.encode("{" + chat + ",\"" + field + "\":[]}")->error);
+  }
+}
+
 TEST_CASE("a model without a template has no renderer; a template file that is missing or broken is refused") {
   const TokenizerSource source = tiny_source();
   CHECK_FALSE(app::load_chat_template(source, ""));

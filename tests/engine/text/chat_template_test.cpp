@@ -103,6 +103,19 @@ TEST_CASE("a request of the wrong shape is refused by naming the field") {
   CHECK(fault(kPlain, bad).starts_with("chat_template_kwargs: "));
 }
 
+TEST_CASE("a template that fails for want of a message's text names the message") {
+  const std::string_view adds = "{% for m in messages %}{{ '[' + m.content + ']' }}{% endfor %}";
+  const std::string end = ", and the chat template cannot do without (t.jinja:1: ";
+  const std::string missing = R"([{"role": "user", "content": "a"}, {"role": "user"}])";
+  CHECK(fault(adds, request(missing))
+            .starts_with("messages[1].content: field \"messages[1].content\" is missing or null" + end +
+                         "'dict object' has "));
+  CHECK(fault(adds, request(R"([{"role": "user", "content": null}])")).starts_with("messages[0].content: field"));
+  CHECK(load(kPlain).render(request(missing), kDate).text == "[user]a[user]");  // as transformers renders it
+  const std::string_view refuses = "{{ raise_exception('no') }}";               // whatever the messages say
+  CHECK(fault(refuses, request(missing)) == "messages: t.jinja:1: no");
+}
+
 TEST_CASE("text parts are joined for templates that print the content and passed to those that loop over it") {
   const std::string messages =
       R"([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}])";
