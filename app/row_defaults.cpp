@@ -45,8 +45,9 @@ void check_end_ids(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-rows::RowSettings row_defaults(const RunOptions& options, const Checkpoint& checkpoint, int64_t vocab_size) {
+rows::RowSettings row_defaults(const RunOptions& options, const Checkpoint& checkpoint) {
   check_end_ids(checkpoint);
+  const int64_t vocab_size = checkpoint.config().vocab_size;
   rows::RowSettings job, both;
   rows::read_settings(options.sampling, job);
   if (const auto wrong = check(job.sampling, vocab_size, options.max_logprobs)) {

@@ -16,7 +16,7 @@ namespace tokenmill::rows {
 
 struct CodecOptions {
   RowSettings defaults;       ///< job over model
-  int64_t vocab_size = 0;     ///< ids below it have a token: bounds the ids that rows name
+  int64_t vocab_size = 0;     ///< the model's: bounds the ids that rows name
   int64_t max_model_len = 0;  ///< prompt and answer at most
   int64_t max_logprobs = kDefaultMaxLogprobs;
   Overlong overlong = Overlong::kError;

@@ -25,7 +25,7 @@ struct Model {
     app::RunOptions options;
     options.sampling = io::parse_json(job, "job");
     options.use_generation_config = use_generation_config;
-    return app::row_defaults(options, Checkpoint(dir.path()), 411);
+    return app::row_defaults(options, Checkpoint(dir.path()));
   }
   std::string error(const char* job = "{}") const {
     try {

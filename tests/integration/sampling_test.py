@@ -78,18 +78,30 @@ class Sampling(Case):
             self.assertEqual(ids(got[2 * i + 1]), greedy)
 
     def test_ids_in_the_padding_of_the_output_layer(self):
-        model = self.dir / "padded"
-        shutil.copytree(TINY, model)
-        tokenizer = json.loads((model / "tokenizer.json").read_text(encoding="utf-8"))
-        vocabulary = tokenizer["model"]["vocab"]
-        last = max(vocabulary, key=vocabulary.get)
-        self.assertEqual(vocabulary.pop(last), 410)
-        tokenizer["model"]["merges"] = [merge for merge in tokenizer["model"]["merges"]
-                                        if "".join(merge if isinstance(merge, list) else merge.split(" ")) != last]
-        (model / "tokenizer.json").write_text(json.dumps(tokenizer), encoding="utf-8")
-        bad, good = self.answers([GREEDY | {"logit_bias": {"410": 1}}, GREEDY], model=str(model), expect=3)
-        self.assertIn("ids go from 0 to 409", bad["error"]["message"])
-        self.assertIsNone(good["error"])
+        # 2600 ids in the model, 411 in its tokenizer: one bound for every list of ids, the model's.
+        model, last = str(DATA / "models" / "tiny-spread8"), 2599
+        row = {"prompt_token_ids": [5, last], "temperature": 0, "max_tokens": 2, "return_token_ids": True}
+        fields = [({"logit_bias": {str(last): 100}}, {"logit_bias": {str(last + 1): 1}}),
+                  ({"allowed_token_ids": [last]}, {"allowed_token_ids": [last + 1]}),
+                  ({"trace_decode_token_ids": [last, 2000]}, {"trace_decode_token_ids": [last, last + 1]}),
+                  ({"allowed_token_ids": [last], "stop_token_ids": [last]}, {"stop_token_ids": [last + 1]}),
+                  ({"logprob_token_ids": [last, 3]}, {"logprob_token_ids": [last + 1]}),
+                  ({"prompt_logprob_token_ids": [[last]]}, {"prompt_logprob_token_ids": [[last + 1]]}),
+                  ({}, {"prompt_token_ids": [5, last + 1]})]
+        rows = self.answers([row | change for pair in fields for change in pair], model=model, expect=3)
+        biased, allowed, traced, stopped, scored = (rows[2 * i] for i in range(5))
+        self.assertEqual([ids(biased), ids(allowed), ids(traced), ids(stopped)],
+                         [[last] * 2, [last] * 2, [last, 2000], [last]])
+        self.assertEqual([output(biased)["text"], output(stopped)["stop_reason"]], ["", last])
+        entry = next(item for item in output(scored)["logprobs"][0]["top"] if item["id"] == last)
+        self.assertEqual(entry["token"], "")
+        for i, (_, wrong) in enumerate(fields):
+            self.assertIsNone(rows[2 * i]["error"])
+            error = rows[2 * i + 1]["error"]
+            self.assertEqual(error["field"], list(wrong)[-1])
+            self.assertIn(f"{last}, the last id of the vocabulary", error["message"])
+        self.assertEqual(self.answers([row], "--allowed-token-ids", last, model=model)[0]["outputs"], allowed["outputs"])
+        self.job([row], "--stop-token-ids", last + 1, model=model, expect=2)
 
     def test_penalties_biases_and_words(self):
         free = self.one(GREEDY)
