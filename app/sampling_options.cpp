@@ -35,6 +35,8 @@ void keep(RunOptions& options, const Setting& setting, JsonValue value) {
   } catch (const rows::BadRow& bad) {
     refuse(setting, field, bad.message);  // bad.field may be a member of it
   }
+  // What needs another field beside it is judged when all of the job's are known (row_defaults).
+  if (scratch.sampling.max_tokens == 0) scratch.sampling.prompt_logprobs = 0;
   constexpr int64_t kAnyVocabulary = int64_t{1} << 31, kAnyCount = -1;
   if (const std::optional<FieldError> wrong = check(scratch.sampling, kAnyVocabulary, kAnyCount))
     refuse(setting, wrong->field, wrong->message);
@@ -95,8 +97,8 @@ const std::vector<OptionSpec>& sampling_options() {
       {"presence-penalty", kGroup, S::kValue, "X", "-2 to 2; of tokens generated already", "0", kRun, keep_number},
       {"frequency-penalty", kGroup, S::kValue, "X", "-2 to 2; the same, per occurrence", "0", kRun, keep_number},
       {"repetition-penalty", kGroup, S::kValue, "X", "above 0; of tokens in prompt and answer", "1", kRun, keep_number},
-      {"max-tokens", kGroup, S::kValue, "TOKENS", "longest answer", "what fits for chat, 16 for plain prompts", kRun,
-       keep_integer<1>},
+      {"max-tokens", kGroup, S::kValue, "TOKENS", "longest answer; 0 with --prompt-logprobs: score prompts only",
+       "what fits for chat, 16 for plain prompts", kRun, keep_integer<0>},
       {"min-tokens", kGroup, S::kValue, "TOKENS", "no end before this many", "0", kRun, keep_integer<0>},
       {"stop", kGroup, S::kList, "TEXT...", "texts that end an answer", "none", kRun, keep_texts},
       {"stop-token-ids", kGroup, S::kList, "ID...", "tokens that end an answer", "none", kRun, keep_ids},

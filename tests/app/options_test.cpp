@@ -237,7 +237,7 @@ TEST_CASE("counts of rows' fields name their own bounds for text that is no whol
   };
   for (const char* value : {"1.5", "0x10", "x", "-2"}) {
     CHECK(bounds("--n", value) == "a whole number between 1 and 16384");
-    CHECK(bounds("--max-tokens", value) == "a whole number of at least 1");
+    CHECK(bounds("--max-tokens", value) == "a whole number of at least 0");
     CHECK(bounds("--min-tokens", value) == "a whole number of at least 0");
     for (const char* option :
          {"--top-k", "--logprobs", "--prompt-logprobs", "--thinking-token-budget", "--truncate-prompt-tokens"})

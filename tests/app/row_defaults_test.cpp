@@ -59,6 +59,12 @@ TEST_CASE("defaults that no row could use stop the job and name where they stand
         "--logit-bias: logit_bias names token 411; ids go from 0 to 410, the last id of the vocabulary");
   CHECK(plain.error(R"({"n":2,"temperature":0})").starts_with("--n: n is 2; it must be 1 when temperature is 0"));
   CHECK(plain.error(R"({"logprobs":21})").starts_with("--logprobs: logprobs is 21; at most 20 are allowed"));
+  CHECK(plain.error(R"({"max_tokens":0})")
+            .starts_with("--max-tokens: max_tokens is 0; it must be at least 1, or 0 with "
+                         "prompt_logprobs"));
+  CHECK(
+      plain.error(R"({"max_tokens":0,"prompt_logprobs":1,"n":2})").starts_with("--n: n is 2; it must be 1 when max_"));
+  CHECK(plain.error(R"({"max_tokens":0,"prompt_logprobs":1})") == "");
   CHECK(Model(R"({"temperature":7})").error() ==
         "the model's generation_config.json: temperature is 7; it must be between 0 and 2; --generation-config none "
         "leaves "

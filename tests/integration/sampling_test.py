@@ -183,6 +183,12 @@ class Sampling(Case):
         self.assertEqual((output(only)["text"], ids(only), only["usage"]["completion_tokens"]), ("", [], 0))
         self.assertEqual([entry and entry["logprob"] for entry in only["prompt_logprobs"]],
                          [entry and entry["logprob"] for entry in scored["prompt_logprobs"]])
+        bare = {"prompt_token_ids": base["prompt_token_ids"], "return_token_ids": True}
+        by_job = self.one(bare, "--max-tokens", 0, "--prompt-logprobs", 0)
+        for name in ("outputs", "usage", "error", "prompt_logprobs"):
+            self.assertEqual(by_job[name], only[name])
+        refused = self.job([bare], "--max-tokens", 0, expect=2)
+        self.assertIn("--max-tokens: max_tokens is 0; it must be at least 1, or 0 with prompt_logprobs", refused.stderr)
 
     def test_scores_of_listed_tokens_are_those_of_the_whole_vocabulary(self):
         prompt = [5 + 7 * i * i % 390 for i in range(50)]
