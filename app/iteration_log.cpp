@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/report_files.h"
 #include "kernels/core/clock.h"
 #include "kernels/core/error.h"
 
@@ -13,10 +14,11 @@ namespace {
 constexpr double kFlush_s = 2;  // so that a log can be watched
 
 io::File create(const std::string& path, int replica, int num_replicas) {
+  const std::string name = iteration_log_path(path, replica, num_replicas);
   try {
-    return io::File::create(iteration_log_path(path, replica, num_replicas));
+    return io::File::create(name);
   } catch (const Error& error) {
-    throw Error(ErrorKind::kConfig, "--iteration-log {}: {}", path, error.what());
+    throw unwritable("--iteration-log", name, error);
   }
 }
 

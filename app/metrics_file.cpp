@@ -1,5 +1,6 @@
 #include "app/metrics_file.h"
 
+#include "app/report_files.h"
 #include "io/file.h"
 #include "kernels/core/error.h"
 #include "kernels/core/log.h"
@@ -10,7 +11,7 @@ MetricsFile::MetricsFile(const std::string& path, const std::string& text) : pat
   try {
     io::write_file_atomically(path_, text);
   } catch (const Error& error) {
-    throw Error(ErrorKind::kConfig, "--metrics-file {}: {}", path_, error.what());
+    throw unwritable("--metrics-file", path_, error);
   }
   thread_ = std::thread([this] { run(); });
 }

@@ -1,5 +1,9 @@
 #include "app/report_files.h"
 
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 
 #include "app/iteration_log.h"
@@ -61,6 +65,24 @@ void check_not_read(const ReportFile& file, const RunOptions& options) {
                   file.path, path);
 }
 
+/// The directory that holds path, which a run makes before it writes there.
+bool lies_in_new_output(const std::string& path, const std::string& output) {
+  std::error_code error;
+  const fs::path directory = fs::absolute(path, error).parent_path();
+  return !output.empty() && !fs::exists(directory, error) && real_path(directory.string()) == real_path(output);
+}
+
+void try_file(const ReportFile& file) {
+  std::error_code error;
+  if (file.replaced_whole || !fs::exists(file.path, error)) {
+    const io::AtomicFile temporary(file.path);
+  } else if (io::is_replaceable(file.path)) {
+    io::File::open_append(file.path);
+  } else if (::access(file.path.c_str(), W_OK) != 0) {  // opening a pipe would wait for its reader
+    throw Error(ErrorKind::kIo, "{}", std::strerror(errno));
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> files_in_use(const RunOptions& options) {
@@ -74,6 +96,9 @@ void check_report_files(const RunOptions& options, const std::string& command, i
   for (size_t i = 0; i < files.size(); ++i) {
     const ReportFile& file = files[i];
     check_not_read(file, options);
+    std::error_code error;
+    if (fs::is_directory(file.path, error))
+      throw Error(ErrorKind::kConfig, "{} {} is a directory; it must be a file", file.flag, file.path);
     if (is_job(command) && jobs::OutputDir(options.output).is_result(file.path))
       throw Error(ErrorKind::kConfig, "{} {} is the name of a result of this run; name another file", file.flag,
                   file.path);
@@ -85,6 +110,22 @@ void check_report_files(const RunOptions& options, const std::string& command, i
       throw Error(ErrorKind::kConfig, "{} {} is no regular file and would be replaced by one; name another file",
                   file.flag, file.path);
   }
+}
+
+void try_report_files(const RunOptions& options, const std::string& command, int num_replicas) {
+  for (const ReportFile& file : report_files(options, command, num_replicas)) {
+    if (is_job(command) && lies_in_new_output(file.path, options.output)) continue;
+    try {
+      try_file(file);
+    } catch (const Error& reason) {
+      throw unwritable(file.flag, file.path, reason);
+    }
+  }
+}
+
+Error unwritable(const std::string& flag, const std::string& path, const Error& reason) {
+  return {ErrorKind::kIo, "{} {} cannot be written: {}; name a file in a directory that is there and can be written to",
+          flag, path, reason.what()};
 }
 
 }  // namespace tokenmill::app

@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "app/report_files.h"
 #include "kernels/core/error.h"
 
 namespace tokenmill::app {
@@ -10,15 +11,13 @@ JsonOutput::JsonOutput(const std::string& path) {
   if (path.empty()) return;
   std::error_code ignored;
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
-  if (std::filesystem::is_directory(status))
-    throw Error(ErrorKind::kConfig, "--output-json {} is a directory; it must be a file", path);
   try {
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
       in_place_ = io::File::create(path);
     else
       replaced_.emplace(path);
   } catch (const Error& error) {
-    throw Error(ErrorKind::kConfig, "--output-json cannot be written: {}", error.what());
+    throw unwritable("--output-json", path, error);
   }
 }
 

@@ -11,7 +11,7 @@ namespace tokenmill::app {
 /// run. A regular file is replaced as a whole at the end; what is none (/dev/stdout, a pipe) is written in place.
 class JsonOutput {
  public:
-  /// path: empty for none. Throws Error(kConfig) naming the option when it cannot be written.
+  /// path: empty for none. Throws Error(kIo) naming the option when it cannot be written.
   explicit JsonOutput(const std::string& path);
   /// Once. Throws Error(kIo).
   void write(const io::JsonValue& value);

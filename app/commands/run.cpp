@@ -197,7 +197,10 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
       world, [&] { return walltime_options(options, start_s, TwoClocks::now(), std::getenv("SLURM_JOB_END_TIME")); });
   const std::unique_ptr<Replica> replica = plan_replica(options, ranks, world);
   // Early: a model may take minutes to load.
-  parallel::run_on_root(world, [&] { check_results(options, replica->facts); });
+  parallel::run_on_root(world, [&] {
+    check_results(options, replica->facts);
+    try_report_files(options, "run", ranks.groups.grid.dp);
+  });
   const std::unique_ptr<TextSide> text =
       parallel::agree_on(world, [&] { return ranks.leads() ? load_text_side(options, replica->choice) : nullptr; });
   load_replica(options, *replica, ranks, world);

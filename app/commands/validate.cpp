@@ -161,6 +161,7 @@ int validate_job(RunOptions options, std::ostream& out) {
       {.num_threads = threads, .cpu_isa = options.cpu_isa, .attention_backend = options.attention_backend});
   const ModelChoice choice = choose_model(options, *ops);
   const bool continues = check_output(options, job_facts(options, choice, ops->numerics()));
+  try_report_files(options, "validate", grid.dp);
   const ModelConfig& config = choice.checkpoint->config();
   LayerCosts costs = costs_by_parameters(config);
   costs.head *= options.sampled_share;

@@ -1,11 +1,15 @@
 #include "app/report_files.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <iterator>
+#include <string>
 #include <utility>
 
 #include "app/options.h"
+#include "io/file.h"
 #include "kernels/core/error.h"
 #include "tests/support/temp_dir.h"
 
@@ -88,11 +92,46 @@ TEST_CASE("what is replaced as a whole is a regular file; a log may go to a devi
   job.options.metrics_file = "/dev/null";
   CHECK(job.fault().find("--metrics-file /dev/null is no regular file") == 0);
   job.options.metrics_file = job.dir.path();
-  CHECK(job.fault().find("is no regular file") != std::string::npos);
-  job.options.metrics_file.clear();
+  CHECK(job.fault().find("is a directory; it must be a file") != std::string::npos);
+  job.options.iteration_log = std::exchange(job.options.metrics_file, "");
+  CHECK(job.fault().find("is a directory; it must be a file") != std::string::npos);
   job.options.iteration_log = "/dev/null";
   CHECK(job.fault() == "");
   job.options.iteration_log.clear();
   job.options.bench.output_json = "/dev/null";
   CHECK(job.fault(1, "bench throughput") == "");
+}
+
+TEST_CASE("files of figures are tried before a run, and nothing shows that they were") {
+  Job job;
+  job.dir.write("steps", "old steps\n");
+  const auto tried = [&](const std::string& command = "run", int num_replicas = 1) -> std::string {
+    try {
+      try_report_files(job.options, command, num_replicas);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kIo);
+      return error.what();
+    }
+    return "";
+  };
+  job.options.metrics_file = job.dir / "none/m.prom";
+  for (const char* command : {"run", "validate"})
+    CHECK(tried(command).find("--metrics-file " + job.options.metrics_file + " cannot be written: ") == 0);
+  CHECK(tried("bench throughput") == "");  // not bench's
+  job.options.metrics_file = job.dir / "out/m.prom";
+  CHECK(tried() == "");  // the run makes out
+  job.options.metrics_file = job.dir / "out/deeper/m.prom";
+  CHECK(tried().find("; name a file in a directory that is there") != std::string::npos);
+  job.options.metrics_file = job.dir / "m.prom";
+  job.options.iteration_log = job.dir / "rows.jsonl/steps";
+  CHECK(tried("run", 3).find("--iteration-log " + job.options.iteration_log + ".0 cannot be written: ") == 0);
+  job.options.iteration_log = job.dir / "steps";
+  CHECK(tried() == "");
+  CHECK(io::read_file(job.dir / "steps", 100) == "old steps\n");
+  REQUIRE(::mkfifo((job.dir / "pipe").c_str(), 0600) == 0);
+  job.options.iteration_log = job.dir / "pipe";  // without a reader: not waited for
+  CHECK(tried() == "");
+  fs::remove(job.dir / "pipe");
+  CHECK_FALSE(fs::exists(job.dir / "out"));
+  CHECK(std::distance(fs::directory_iterator(job.dir.path()), {}) == 5);  // the job's four and steps
 }

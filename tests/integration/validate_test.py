@@ -103,12 +103,16 @@ class Validate(Case):
                 (["--model", TINY, "--input", rows, *here, "--max-model-len", "100000"], "exceeds the model's"),
                 (["--model", TINY, "--input", rows, *here, "--kv-cache-memory-bytes", "1K"], "--kv-cache-memory-bytes"),
                 (["--model", TINY, "--input", rows, *here, "--metrics-file", rows], "would overwrite"),
+                (["--model", TINY, "--input", rows, *here, "--metrics-file", self.dir / "none" / "m"], "cannot be written"),
+                (["--model", TINY, "--input", rows, *here, "--iteration-log", blocked / "steps"], "cannot be written"),
+                (["--model", TINY, "--input", rows, *here, "--iteration-log", self.dir], "is a directory; it must be a file"),
                 (["--model", TINY, "--input", rows, *here, "--chat-template", self.dir / "none"], "--chat-template"),
                 (["--model", TINY, "--input", rows, *here, "--temperature", "9"], "temperature"),
                 (["--model", SPREAD, "--input", rows, *here, "--tp-invariant", "5"], "--tp-invariant 5 does not fit")]:
             with self.subTest(flags=flags):
                 run, planned = tokenmill("run", *flags), tokenmill("validate", *flags)
                 self.assertEqual(planned.code, run.code)
+                self.assertEqual(run.code, 4 if text in ("cannot be made", "cannot be written") else 2)
                 self.assertIn(text, planned.stderr)
                 said = run.stderr.splitlines()[-1]  # behind what the run says before it looks at its directory
                 self.assertEqual(planned.stderr.partition(text)[0].replace("validate", "run"), said.partition(text)[0])
