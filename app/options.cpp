@@ -13,7 +13,9 @@
 #include <set>
 
 #include "app/report_files.h"
+#include "io/file.h"
 #include "io/record_reader.h"
+#include "jobs/index.h"
 #include "jobs/output_dir.h"
 #include "kernels/core/error.h"
 
@@ -69,6 +71,7 @@ void expand_input(RunOptions& options) {
       throw Error(ErrorKind::kConfig, "--input names {} twice; every row would be answered twice", file);
   }
   options.input = std::move(files);
+  jobs::check_inputs(options.input);  // before anything opens one: a pipe would wait for its writer
   const bool any_hdf5 = std::any_of(options.input.begin(), options.input.end(), [](const std::string& file) {
     return !io::split_record_path(file).dataset.empty();
   });
@@ -102,8 +105,9 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
     throw Error(ErrorKind::kConfig, "--model {}: no such file or directory", options.model);
   if (!options.chat_template.empty() && !exists(options.chat_template))
     throw Error(ErrorKind::kConfig, "--chat-template {}: no such file", options.chat_template);
-  if (is_directory(options.chat_template))
-    throw Error(ErrorKind::kConfig, "--chat-template {} is a directory; it must be a file", options.chat_template);
+  if (!options.chat_template.empty() && !std::filesystem::is_regular_file(options.chat_template))
+    throw Error(ErrorKind::kConfig, "--chat-template {} is {}; it must be a file, which can be read again",
+                options.chat_template, io::kind_of_file(options.chat_template));
   if (is_job) expand_input(options);
   if (is_job && exists(options.output) && !is_directory(options.output))
     throw Error(ErrorKind::kConfig, "--output {} is a file; it must be a directory", options.output);

@@ -139,13 +139,29 @@ void File::close() {
 }
 
 std::string read_file(const std::string& path, int64_t max_bytes) {
-  const File file = File::open_read(path);
-  const int64_t size = file.size();
+  File file = File::open_read(path);
+  const bool has_size = file.is_regular();
+  const int64_t size = has_size ? file.size() : 0;
   if (size > max_bytes)
     throw Error(ErrorKind::kIo, "{}: holds {} bytes; at most {} are allowed here", path, size, max_bytes);
   std::string text(static_cast<size_t>(size), '\0');
-  file.read_exactly_at(0, std::as_writable_bytes(std::span(text)));
+  if (has_size) {
+    file.read_exactly_at(0, std::as_writable_bytes(std::span(text)));
+    return text;
+  }
+  std::string piece(size_t{1} << 16, '\0');
+  while (const int64_t bytes = file.read_some(std::as_writable_bytes(std::span(piece)))) {
+    text.append(piece, 0, static_cast<size_t>(bytes));
+    if (static_cast<int64_t>(text.size()) > max_bytes)
+      throw Error(ErrorKind::kIo, "{}: gives more than {} bytes; no more are allowed here", path, max_bytes);
+  }
   return text;
+}
+
+int64_t time_of_change_ns(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) fail(path, "stat", errno);
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
 }
 
 void sync_directory(const std::string& directory) {
@@ -212,6 +228,28 @@ void FileWriter::close() {
   flush();
   failed_ = true;
   file_.close();
+}
+
+const char* kind_of_file(const std::string& path) {
+  std::error_code error;
+  switch (std::filesystem::status(path, error).type()) {
+    case std::filesystem::file_type::regular:
+      return "a file";
+    case std::filesystem::file_type::directory:
+      return "a directory";
+    case std::filesystem::file_type::fifo:
+      return "a pipe";
+    case std::filesystem::file_type::character:
+      return "a terminal or another device";
+    case std::filesystem::file_type::block:
+      return "a device";
+    case std::filesystem::file_type::socket:
+      return "a socket";
+    case std::filesystem::file_type::not_found:
+      return "not there";
+    default:
+      return "something that cannot be looked at";
+  }
 }
 
 bool is_replaceable(const std::string& path) {

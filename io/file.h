@@ -69,8 +69,11 @@ class File {
   std::string path_;
 };
 
-/// Whole contents of a file of at most max_bytes.
+/// Whole contents of a file of at most max_bytes, or what a pipe gives until its end.
 std::string read_file(const std::string& path, int64_t max_bytes);
+
+/// When the file's contents were last changed, in nanoseconds since 1970.
+int64_t time_of_change_ns(const std::string& path);
 
 /// Makes a rename or a new name in `directory` durable.
 void sync_directory(const std::string& directory);
@@ -109,6 +112,10 @@ class FileWriter {
   int64_t buffer_bytes_;
   bool failed_ = false;
 };
+
+/// "a file", "a directory", "a pipe", "a terminal or another device", ...: what stands at path, links followed, for
+/// messages.
+const char* kind_of_file(const std::string& path);
 
 /// True where nothing or a regular file is at path (links followed): what AtomicFile puts in its place takes nothing
 /// else away, such as a device or a pipe.

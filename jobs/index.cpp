@@ -25,8 +25,12 @@ void check_input(const std::string& input) {
   if (status.type() == fs::file_type::not_found) throw Error(ErrorKind::kInput, "input {} does not exist", path);
   if (status.type() == fs::file_type::directory)
     throw Error(ErrorKind::kInput, "input {} is a directory; name its files, e.g. {}/*.jsonl", path, path);
+  if (error) throw Error(ErrorKind::kInput, "input {} cannot be looked at: {}", path, error.message());
   if (!fs::is_regular_file(status))
-    throw Error(ErrorKind::kInput, "input {} is not a regular file{}", path, error ? ": " + error.message() : "");
+    throw Error(
+        ErrorKind::kInput,
+        "input {} is {}; inputs are read more than once and by every rank, so write what it gives to a file first",
+        path, io::kind_of_file(path));
 }
 
 /// Bytes of a packed file, counted up to one more than `most`.

@@ -121,8 +121,19 @@ void remove_leftovers(const std::string& path) {
   }
 }
 
+void make_directory(const std::string& path) {
+  std::error_code error;
+  fs::create_directories(path, error);
+  if (error || !fs::is_directory(path, error))
+    throw Error(ErrorKind::kIo, "{} cannot be made a directory: {}; name one on a disk of this node", path,
+                error ? error.message() : "something else has its name");
+}
+
 void check_room(const std::string& directory, const std::string& path, int64_t needed) {
-  const auto available = static_cast<int64_t>(std::min<uintmax_t>(fs::space(directory).available, INT64_MAX));
+  std::error_code error;
+  const fs::space_info space = fs::space(directory, error);
+  if (error) throw Error(ErrorKind::kIo, "{}: cannot tell how many bytes are free: {}", directory, error.message());
+  const auto available = static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX));
   if (available < needed) throw Error(ErrorKind::kIo, "{}: needs {} bytes, {} are free there", path, needed, available);
 }
 
@@ -157,7 +168,7 @@ bool WeightCache::load(const std::string& identity, std::span<std::byte> storage
 bool WeightCache::store(const std::string& identity, std::span<const std::byte> storage) const {
   const std::string path = path_of(identity);
   try {
-    fs::create_directories(directory_);
+    make_directory(directory_);
     remove_leftovers(path);
     check_room(directory_, path, front_bytes(identity, storage.size()) + static_cast<int64_t>(storage.size()));
     std::vector<uint64_t> digests;
@@ -171,7 +182,7 @@ bool WeightCache::store(const std::string& identity, std::span<const std::byte> 
     }
     file.commit();
     return true;
-  } catch (const std::exception& error) {  // of the file system library too
+  } catch (const Error& error) {
     log::warning("--weight-cache: {}; the packed weights are not kept", error.what());
     return false;
   }

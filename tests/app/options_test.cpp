@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -341,6 +342,13 @@ TEST_CASE("inputs stay in the order given, the files of a glob are sorted; names
   CHECK(error_with([&](RunOptions& c) {
           c.input = {dir.path + "/a.jsonl", dir.path + "/./a.jsonl"};
         }).find("twice") != std::string::npos);
+  const std::string pipe = dir.path + "/pipe";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);  // opening it would wait for a writer
+  CHECK(error_with([&](RunOptions& c) { c.input = {pipe}; }) ==
+        "input " + pipe +
+            " is a pipe; inputs are read more than once and by every rank, so write what it gives to a file first");
+  CHECK(error_with([&](RunOptions& c) { c.chat_template = pipe; }) ==
+        "--chat-template " + pipe + " is a pipe; it must be a file, which can be read again");
   CHECK(error_with([&](RunOptions& c) { c.input = {dir.path}; }).find("is a directory") != std::string::npos);
   CHECK(error_with([&](RunOptions& c) { c.input.clear(); }) == "run needs --input");
   CHECK(error_with([&](RunOptions& c) { c.model.clear(); }) == "run needs --model");

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 
 #include "kernels/core/error.h"
 #include "tests/support/temp_dir.h"
@@ -65,6 +66,28 @@ TEST_CASE("read_file keeps its cap") {
   CHECK(io::read_file(dir.write("e", ""), 10).empty());
   CHECK_THROWS_WITH_AS(io::read_file(dir / "f", 9), doctest::Contains("f: holds 10 bytes; at most 9 are allowed"),
                        Error);
+}
+
+TEST_CASE("read_file takes what a pipe gives, up to the cap") {
+  const test::TempDir dir;
+  const std::string path = dir / "pipe";
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  const auto read_written = [&](int64_t max_bytes) {
+    std::thread writer([&] {
+      io::File pipe = io::File::create(path);
+      pipe.write_all(std::string(100'000, 'x'));
+    });
+    std::string text;
+    try {
+      text = io::read_file(path, max_bytes);
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    writer.join();
+    return text;
+  };
+  CHECK(read_written(100'000) == std::string(100'000, 'x'));
+  CHECK(read_written(99'999) == path + ": gives more than 99999 bytes; no more are allowed here");
 }
 
 TEST_CASE("FileWriter writes every byte in order, buffered or large, and knows its offset") {

@@ -1,6 +1,7 @@
 #include "jobs/index.h"
 
 #include <doctest/doctest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 #include <zstd.h>
 
@@ -171,7 +172,11 @@ TEST_CASE("inputs that are missing, directories or no files are named") {
   const test::TempDir dir;
   CHECK_THROWS_WITH_AS(build_index({dir / "none.jsonl"}, {}), doctest::Contains("none.jsonl does not exist"), Error);
   CHECK_THROWS_WITH_AS(build_index({dir.path()}, {}), doctest::Contains("is a directory; name its files"), Error);
-  CHECK_THROWS_WITH_AS(build_index({"/dev/null"}, {}), doctest::Contains("not a regular file"), Error);
+  CHECK_THROWS_WITH_AS(build_index({"/dev/null"}, {}), doctest::Contains("/dev/null is a terminal or another device"),
+                       Error);
+  REQUIRE(::mkfifo((dir / "pipe").c_str(), 0600) == 0);  // opening it would wait for a writer
+  CHECK_THROWS_WITH_AS(build_index({dir / "pipe"}, {}),
+                       doctest::Contains("pipe is a pipe; inputs are read more than once"), Error);
 }
 
 TEST_CASE("an input that changed after it was indexed is found out") {
