@@ -13,8 +13,7 @@
 #include "app/report_sections.h"
 #include "app/version.h"
 #include "io/file_digest.h"
-#include "io/record_reader.h"
-#include "jobs/output_dir.h"
+#include "jobs/job.h"
 
 namespace tokenmill::app {
 namespace {
@@ -74,11 +73,10 @@ JobFacts identity_facts(const JobFacts& facts) {
 }
 
 bool check_results(const RunOptions& options, const JobFacts& facts) {
-  jobs::OutputUse use{.restart = options.restart,
-                      .accept_change = options.accept_change,
-                      .protected_paths = files_in_use(options)};
-  const std::vector<std::string> inputs = io::files_of(options.input);
-  use.protected_paths.insert(use.protected_paths.end(), inputs.begin(), inputs.end());
+  const jobs::OutputUse use = jobs::output_use({.inputs = options.input,
+                                                .restart = options.restart,
+                                                .accept_change = options.accept_change,
+                                                .protected_paths = files_in_use(options)});
   const jobs::Identity identity = jobs::job_identity(identity_facts(facts), options.input);
   return jobs::can_continue(jobs::OutputDir(options.output), use, &identity);
 }

@@ -34,6 +34,7 @@ void Feed::run() {
       pulled_s_ = SteadyClock().now_s();
       for (size_t i = 0; wanted && i < runs->size(); ++i) wanted = deliver(reader, (*runs)[i]);
     }
+    reader.check_unchanged();
   } catch (const std::exception& e) {
     on_error_(e);
   }

@@ -67,6 +67,8 @@ void unpack(const std::string& path, const std::string& scratch_path) {
   }
 }
 
+std::string file_of(const InputFile& file) { return io::split_record_path(file.read_path).file; }
+
 class Packer {
  public:
   void number(int64_t value) { bytes_.append(reinterpret_cast<const char*>(&value), sizeof value); }
@@ -132,7 +134,7 @@ void Index::add_file(InputFile file, const IndexOptions& options) {
   const auto reader = io::open_records(file.read_path, options.reader);
   file.can_jump = reader->can_jump();
   file.first_row = num_rows_;
-  file.bytes = static_cast<int64_t>(fs::file_size(io::split_record_path(file.read_path).file));
+  file.bytes = static_cast<int64_t>(fs::file_size(file_of(file)));
   first_entry_.push_back(entries_.size());
   for (int64_t rows = kRowsPerEntry; rows == kRowsPerEntry;) {
     const io::RecordPosition position = reader->position();
@@ -218,19 +220,27 @@ void check_room_to_unpack(const std::string& path, const std::string& directory,
               path, packed_bytes, directory, free_bytes);
 }
 
-void check_as_indexed(const Index& index) {
-  for (const InputFile& file : index.files()) check_as_indexed(file);
+void Index::watch_files() {
+  for (InputFile& file : files_) {
+    check_as_indexed(file);
+    file.changed_ns = io::time_of_change_ns(file_of(file));
+  }
 }
 
 void check_as_indexed(const InputFile& file) {
   std::error_code error;
-  const auto bytes = fs::file_size(io::split_record_path(file.read_path).file, error);
-  if (!error && static_cast<int64_t>(bytes) == file.bytes) return;
-  throw Error(ErrorKind::kIo,
-              "{} {}, but had {} bytes when it was indexed; inputs must be the same files on all nodes and "
-              "must not change while the job runs",
-              file.read_path, error ? "cannot be found: " + error.message() : fmt::format("has {} bytes", bytes),
-              file.bytes);
+  const auto bytes = fs::file_size(file_of(file), error);
+  if (error || static_cast<int64_t>(bytes) != file.bytes)
+    throw Error(ErrorKind::kIo,
+                "{} {}, but had {} bytes when it was indexed; inputs must be the same files on all nodes and "
+                "must not change while the job runs",
+                file.read_path, error ? "cannot be found: " + error.message() : fmt::format("has {} bytes", bytes),
+                file.bytes);
+  if (file.changed_ns != 0 && io::time_of_change_ns(file_of(file)) != file.changed_ns)
+    throw Error(ErrorKind::kIo,
+                "{} was written to while the job ran; inputs must not change while it runs: rows may be of the old and "
+                "of the new version. Give --restart to compute all of them from one",
+                file.read_path);
 }
 
 Index build_index(const std::vector<std::string>& inputs, const IndexOptions& options) {

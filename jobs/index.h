@@ -23,6 +23,8 @@ struct InputFile {
   std::string path;       ///< as the user gave it (io::split_record_path): what messages name
   std::string read_path;  ///< where records are read: path, or its unpacked copy
   int64_t bytes = 0;      ///< size of read_path's file
+  int64_t changed_ns =
+      0;  ///< its time of change since 1970 as this rank found it (copies have others); 0: not looked at
   int64_t first_row = 0;  ///< of the job; rows are numbered over all files in order
   bool can_jump = true;   ///< false for a packed file that was not unpacked: positions cost a read from its start
 };
@@ -52,6 +54,9 @@ class Index {
 
   /// Unpacked copies have moved from one directory to another.
   void relocate(const std::string& from_dir, const std::string& to_dir);
+  /// On any rank, once: every file is here and has the size that was indexed, and must not change from now on. Throws
+  /// Error(kIo) naming the file.
+  void watch_files();
   /// For the other ranks. deserialize throws Error(kInternal) when the bytes are not an index.
   std::string serialize() const;
   static Index deserialize(const std::string& bytes);
@@ -70,9 +75,8 @@ void check_inputs(const std::vector<std::string>& inputs);
 /// Throws Error(kIo) when a packed file cannot be unpacked into a directory with so many free bytes. Where less than 64
 /// times its packed size is free, it is unpacked once without writing to know its size; text rarely packs better.
 void check_room_to_unpack(const std::string& path, const std::string& directory, int64_t free_bytes);
-/// On any rank: every file of the index is here and has the size that was indexed. Throws Error(kIo) naming the file.
-void check_as_indexed(const Index& index);
-/// The same for one file.
+/// On any rank: the file is here, has the size that was indexed and, where it is watched, has not been written to.
+/// Throws Error(kIo) naming it.
 void check_as_indexed(const InputFile& file);
 
 /// A record as the index pass comes by.

@@ -26,15 +26,6 @@ Error as_error(const std::exception& exception) {
   return Error(ErrorKind::kInternal, std::string(exception.what()));
 }
 
-OutputUse output_use(const JobOptions& options) {
-  OutputUse use{.restart = options.restart,
-                .accept_change = options.accept_change,
-                .protected_paths = options.protected_paths};
-  const std::vector<std::string> inputs = io::files_of(options.inputs);
-  use.protected_paths.insert(use.protected_paths.begin(), inputs.begin(), inputs.end());
-  return use;
-}
-
 JobOptions with_leaders(JobOptions options, int num_ranks) {
   if (!options.leaders.empty()) return options;
   options.leaders.resize(static_cast<size_t>(num_ranks));
@@ -44,6 +35,14 @@ JobOptions with_leaders(JobOptions options, int num_ranks) {
 
 }  // namespace
 
+OutputUse output_use(const JobOptions& options) {
+  OutputUse use{
+      .restart = options.restart, .accept_change = options.accept_change, .protected_paths = options.protected_paths};
+  const std::vector<std::string> inputs = io::files_of(options.inputs);
+  use.protected_paths.insert(use.protected_paths.end(), inputs.begin(), inputs.end());
+  return use;
+}
+
 Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallback progress)
     : options_(with_leaders(options, session.world().size())),
       session_(session),
@@ -52,12 +51,11 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
       claim_(output_, output_use(options), options.visible_within_s),
       start_(Clock::now()) {
   const parallel::Comm& world = session_.world();
-  Identity identity;
   parallel::run_on_root(world, [&] {
     check_inputs(options_.inputs);
-    identity = job_identity(options_.identity, options_.inputs);
+    identity_ = job_identity(options_.identity, options_.inputs);
   });
-  claim_.stage(identity, world);
+  claim_.stage(identity_, world);
   announce(JobPhase::kIndexing);
   const auto index_start = Clock::now();
   std::string bytes;
@@ -66,7 +64,7 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   });
   parallel::broadcast_bytes(world, bytes, 0);
   index_ = Index::deserialize(bytes);
-  parallel::agree_on(world, [&] { check_as_indexed(index_); });
+  parallel::agree_on(world, [&] { index_.watch_files(); });
   claim_.publish(num_rows(), world);
   index_.relocate(claim_.staged_scratch_dir(), output_.scratch_dir());
   parallel::run_on_root(world, [&] { read_journal(); });
@@ -259,7 +257,18 @@ void Job::lead(const RowCodec& codec, Generator& generator, Control& control, Re
   }
 }
 
+/// On rank 0: the files are those that the job began with. A time can be set back, so contents are compared too.
+void Job::check_inputs_unchanged() const {
+  const std::string difference = job_identity(options_.identity, options_.inputs).difference_from(identity_);
+  if (difference.empty()) return;
+  throw Error(ErrorKind::kIo,
+              "inputs changed while the job ran ({}): rows may be of the old and of the new version, so nothing is "
+              "merged. Give --restart to compute all of them from one",
+              difference);
+}
+
 void Job::merge(int64_t num_failed) const {
+  check_inputs_unchanged();
   claim_.check_still_ours();
   const std::vector<PartPaths> parts = list_parts(output_);
   const MergeTotals totals =

@@ -60,6 +60,9 @@ struct JobOptions {
   double visible_within_s = 10;  ///< how long a rank looks for what rank 0 wrote in output_dir
 };
 
+/// What a job with these options does with its output directory: inputs and protected_paths are what it uses.
+OutputUse output_use(const JobOptions& options);
+
 /// One job, on every rank: its constructor does what can fail early (inputs, output directory, index), then replaces
 /// earlier results or takes over what earlier runs of the job have done; run() does the other rows.
 class Job {
@@ -92,6 +95,7 @@ class Job {
   void announce(JobPhase phase) const;
   Index index_inputs();
   void read_journal();
+  void check_inputs_unchanged() const;
   void merge(int64_t num_failed) const;
   StopCause stop_cause(const JobOutcome& outcome, const Walltime& walltime) const;
   void handle_signals(StopLevel least, std::function<void(StopLevel)> rise = {}) const;
@@ -103,6 +107,7 @@ class Job {
   const OutputDir output_;
   OutputClaim claim_;
   const std::chrono::steady_clock::time_point start_;
+  Identity identity_;  // on rank 0
   Index index_;
   RowPlan plan_;  // on rank 0, until run(), as done_
   RowSet done_;

@@ -19,6 +19,7 @@ void RowReader::go_to(int64_t row, const io::RecordPosition& position) {
     check_as_indexed(file);
     reader_ = io::open_records(file.read_path, options_);
     file_ = place.file;
+    files_read_.insert(file_);
     next_row_ = file.first_row;
   }
   if (next_row_ != row && position.offset >= 0) {
@@ -31,6 +32,10 @@ void RowReader::go_to(int64_t row, const io::RecordPosition& position) {
   const int64_t passed = reader_->skip(row - next_row_);
   next_row_ += passed;
   if (next_row_ != row) missing(file, row);
+}
+
+void RowReader::check_unchanged() const {
+  for (const size_t file : files_read_) check_as_indexed(index_.files()[file]);
 }
 
 std::string_view RowReader::read(int64_t row, RecordSource& source, const io::RecordPosition& position) {

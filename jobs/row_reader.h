@@ -1,5 +1,7 @@
 #pragma once
+#include <cstddef>
 #include <memory>
+#include <set>
 
 #include "io/record_reader.h"
 #include "jobs/generator.h"
@@ -19,12 +21,16 @@ class RowReader {
   /// (offset -1: not). Throws Error(kIo) when the file is not the one that was indexed.
   std::string_view read(int64_t row, RecordSource& source, const io::RecordPosition& position = {.offset = -1});
 
+  /// Throws Error(kIo) when a file that rows were read from has changed since.
+  void check_unchanged() const;
+
  private:
   void go_to(int64_t row, const io::RecordPosition& position);
   const Index& index_;
   io::RecordReaderOptions options_;
   std::unique_ptr<io::RecordReader> reader_;
   size_t file_ = 0;       // of reader_
+  std::set<size_t> files_read_;
   int64_t next_row_ = 0;  // the row reader_ delivers next
 };
 

@@ -2,9 +2,9 @@
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <ctime>
 
 #include "io/file.h"
@@ -44,9 +44,8 @@ std::string unescaped(std::string_view text) {
 std::string checksum_line(std::string_view text) { return fmt::format("{}{:016x}\n", kChecksum, digest(text)); }
 
 std::string time_of_change(const std::string& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) throw Error(ErrorKind::kIo, "{}: cannot stat", path);
-  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:09d}Z", fmt::gmtime(status.st_mtim.tv_sec), status.st_mtim.tv_nsec);
+  const auto [seconds, nanoseconds] = std::lldiv(io::time_of_change_ns(path), 1'000'000'000);
+  return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:09d}Z", fmt::gmtime(static_cast<std::time_t>(seconds)), nanoseconds);
 }
 
 }  // namespace

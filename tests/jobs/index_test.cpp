@@ -5,6 +5,7 @@
 #include <zlib.h>
 #include <zstd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -92,7 +93,7 @@ TEST_CASE("rows of plain, gzip and zstd files are found by number, in any order,
     CHECK(index.num_rows(1) == 0);
     CHECK(index.num_rows(4) == 1);
     CHECK(index.files()[2].can_jump == unpacks);
-    CHECK_NOTHROW(check_as_indexed(index));
+    for (const InputFile& file : index.files()) CHECK_NOTHROW(check_as_indexed(file));
     RowReader forward(index);
     for (int64_t row = 0; row < 5050; ++row)
       check_row(forward, inputs, row, inputs.paths[row < 3000 ? 0 : row < 4024 ? 2 : row < 5049 ? 3 : 4]);
@@ -187,9 +188,25 @@ TEST_CASE("an input that changed after it was indexed is found out") {
   RowReader reader(index);
   RecordSource source;
   CHECK_THROWS_WITH_AS(reader.read(0, source), doctest::Contains("must not change while the job runs"), Error);
-  CHECK_THROWS_WITH_AS(check_as_indexed(index), doctest::Contains("but had "), Error);
+  CHECK_THROWS_WITH_AS(check_as_indexed(index.files()[0]), doctest::Contains("but had "), Error);
   std::filesystem::remove(path);
-  CHECK_THROWS_WITH_AS(check_as_indexed(index), doctest::Contains("cannot be found"), Error);
+  CHECK_THROWS_WITH_AS(check_as_indexed(index.files()[0]), doctest::Contains("cannot be found"), Error);
+}
+
+TEST_CASE("an input that is written to with the same length is found out by its time of change") {
+  const test::TempDir dir;
+  const std::string path = dir.write("in.jsonl", framed("a", 10));
+  const auto later = std::filesystem::last_write_time(path) + std::chrono::nanoseconds(100);
+  Index index = build_index({path}, {});
+  index.watch_files();
+  RowReader reader(index);
+  RecordSource source;
+  (void)reader.read(0, source);
+  CHECK_NOTHROW(reader.check_unchanged());
+  dir.write("in.jsonl", framed("b", 10));
+  std::filesystem::last_write_time(path, later);
+  CHECK_THROWS_WITH_AS(reader.check_unchanged(), doctest::Contains("in.jsonl was written to while the job ran"), Error);
+  CHECK_NOTHROW(RowReader(index).check_unchanged());  // has read nothing
 }
 
 TEST_CASE("a damaged packed input is named and leaves no scratch file") {

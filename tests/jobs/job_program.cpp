@@ -4,17 +4,20 @@
 //               [--protect PATH] [--replica-ranks N] [--max-chunk-rows N] [--drain-s S] [--max-s S]
 //               [--long-step-s S] INPUT...
 // USR1, USR2 and TERM stop it, as --max-s does: exit 75. "row_steps N" says what was computed.
-// PLACE: load (agreed), step, encode, write, foreign, thread, kill (by SIGKILL after 20 steps).  --elsewhere: the last
+// PLACE: load (agreed), step, encode, write, foreign, thread, kill (by SIGKILL after 20 steps); rewrite,
+// rewrite_quietly: other bytes in the first input, as many, the latter with the file's old time.  --elsewhere: the last
 // rank changes to DIR first.
 // --fact: part of the identity. --good: no row fails. --finished-log: rows and nanoseconds since 1970, as they finish.
 // --replica-ranks: ranks of a replica; its leader tells the others of every step, and they count them.
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <numeric>
@@ -111,6 +114,15 @@ void fail_in_step(const std::string& place, int64_t steps) {
   if (place == "thread" && steps == 3) std::thread([] { throw Error(ErrorKind::kIo, "planted in a thread"); }).join();
 }
 
+void rewrite(const std::string& path, bool quietly) {
+  namespace fs = std::filesystem;
+  const fs::file_time_type before = fs::last_write_time(path);
+  std::string text = io::read_file(path, 1 << 30);
+  std::replace(text.begin(), text.end(), 'a', 'b');
+  std::ofstream(path, std::ios::binary) << text;
+  fs::last_write_time(path, quietly ? before : before + std::chrono::milliseconds(1));
+}
+
 void arm(const std::string& place, test::FakeCodec& codec) {
   if (place == "encode")
     codec.on_encode = [](int64_t) { throw Error(ErrorKind::kInput, "planted in the feed thread"); };
@@ -188,6 +200,7 @@ int run(const Options& options, parallel::MpiSession& session, jobs::StopSignals
   generator.on_step = [&](int64_t done, bool has_work) {
     fail_in_step(place, done);
     if (done == 20) std::this_thread::sleep_for(std::chrono::duration<double>(options.long_step_s));
+    if (place.starts_with("rewrite") && done == 3) rewrite(options.job.inputs.at(0), place == "rewrite_quietly");
     if (has_work) steps.step();
   };
   std::ofstream finished_log(options.finished_log, std::ios::app);

@@ -121,6 +121,28 @@ TEST_CASE("a replica without rows, and one that is done long before the other, l
   CHECK(std::min(first, second) < test::FakeCodec::kLongSteps / 2);
 }
 
+TEST_CASE("an input that is written to while the job runs ends it with its name, and nothing is merged") {
+  const test::TempDir dir;
+  for (const std::string place : {"rewrite", "rewrite_quietly"}) {
+    for (const int ranks : {0, 2}) {
+      CAPTURE(place);
+      CAPTURE(ranks);
+      const std::string in = dir.write("in.jsonl", input(3000, "a")), out = dir / (place + std::to_string(ranks));
+      const auto changed = run(ranks, out + " --step-s 0.0005 --fail 0:" + place + " " + in);
+      INFO(changed.output);
+      CHECK(changed.exit_code == 4);
+      CHECK(changed.count(place == "rewrite" ? in + " was written to while the job ran"
+                                             : "inputs changed while the job ran (input 1 was " + in) == 1);
+      CHECK_FALSE(fs::exists(out + "/output.jsonl"));
+      CHECK(run(ranks, out + " " + in).exit_code == 2);  // of another version than the rows that are done
+      const auto again = run(ranks, out + " --restart " + in);
+      INFO(again.output);
+      CHECK(again.exit_code == 0);
+      CHECK(output(out).find("\"row\":2999,") != std::string::npos);
+    }
+  }
+}
+
 TEST_CASE("ranks that are no multiple of a replica are refused") {
   const test::TempDir dir;
   const auto result = run(3, dir / "out --replica-ranks 2 " + dir.write("in.jsonl", input(5, "a")));
