@@ -43,7 +43,33 @@ void check_block_bytes(const char* op, const KvPool& pool, size_t num_blocks, si
   }
 }
 
+void check_weights(const char* op, const LinearSpec& spec, bool dtype_is_supported, std::span<std::byte> storage,
+                   int64_t bytes) {
+  if (!dtype_is_supported || spec.in_features <= 0 || spec.out_features < 0)
+    fail(op, "[{}, {}] in {}", spec.out_features, spec.in_features, to_string(spec.compute_dtype));
+  if (static_cast<int64_t>(storage.size()) < bytes || reinterpret_cast<uintptr_t>(storage.data()) % 64 != 0)
+    fail(op, "[{}, {}] needs {} bytes aligned to 64, got {} at {}", spec.out_features, spec.in_features, bytes,
+         storage.size(), static_cast<const void*>(storage.data()));
+}
+
 }  // namespace
+
+std::unique_ptr<Linear> Ops::make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
+  check_weights("make_linear", spec, supports(spec.compute_dtype), storage, linear_bytes(spec));
+  return do_make_linear(spec, storage);
+}
+
+std::unique_ptr<Embedding> Ops::make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
+  check_weights("make_embedding", spec, supports(spec.compute_dtype), storage, embedding_bytes(spec));
+  return do_make_embedding(spec, storage);
+}
+
+std::unique_ptr<KvPool> Ops::make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) {
+  const int64_t block_bytes = kv_block_bytes(spec);
+  if (num_blocks < 0 || static_cast<int64_t>(storage.size()) < num_blocks * block_bytes)
+    fail("make_kv_pool", "{} blocks of {} bytes in {} bytes of storage", num_blocks, block_bytes, storage.size());
+  return do_make_kv_pool(spec, num_blocks, storage);
+}
 
 int64_t canonical_block_bytes(const KvSpec& spec) {
   return spec.num_layers * spec.block_size * spec.num_kv_heads * (spec.k_dim + spec.v_dim) * dtype_size(spec.dtype);

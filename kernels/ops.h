@@ -129,17 +129,18 @@ class Ops {
   /// Bytes of storage that make_linear / make_embedding need for spec.
   virtual int64_t linear_bytes(const LinearSpec& spec) = 0;
   virtual int64_t embedding_bytes(const LinearSpec& spec) = 0;
-  /// storage: at least linear_bytes(spec), 64-byte aligned device memory that outlives the result.
-  virtual std::unique_ptr<Linear> make_linear(const LinearSpec& spec, std::span<std::byte> storage) = 0;
-  virtual std::unique_ptr<Embedding> make_embedding(const LinearSpec& spec, std::span<std::byte> storage) = 0;
+  /// storage: at least linear_bytes(spec) or embedding_bytes(spec), 64-byte aligned device memory that outlives the
+  /// result. spec's dtype is one that the backend supports().
+  std::unique_ptr<Linear> make_linear(const LinearSpec& spec, std::span<std::byte> storage);
+  std::unique_ptr<Embedding> make_embedding(const LinearSpec& spec, std::span<std::byte> storage);
   /// A sink that fills a plain vector or matrix (norm weights, biases): converts the source format to out's dtype.
   /// parts as in LinearSpec, stacked over out's elements.
   virtual std::unique_ptr<WeightSink> make_vector_sink(TensorView out, const std::vector<LinearPart>& parts) = 0;
 
   // ---- KV pages -------------------------------------------------------------------------------------------------
   virtual int64_t kv_block_bytes(const KvSpec& spec) = 0;
-  virtual std::unique_ptr<KvPool> make_kv_pool(const KvSpec& spec, int64_t num_blocks,
-                                               std::span<std::byte> storage) = 0;
+  /// storage: at least num_blocks * kv_block_bytes(spec) of device memory that outlives the result.
+  std::unique_ptr<KvPool> make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage);
   /// Copies whole blocks, all layers. Sources and destinations are disjoint.
   void copy_blocks(KvPool& pool, std::span<const BlockCopy> copies);
   /// Fills blocks with zeros: a recycled block must not leak NaN into a neighbour.
@@ -243,6 +244,10 @@ class Ops {
                       const SamplingTables& tables);
 
  private:
+  virtual std::unique_ptr<Linear> do_make_linear(const LinearSpec& spec, std::span<std::byte> storage) = 0;
+  virtual std::unique_ptr<Embedding> do_make_embedding(const LinearSpec& spec, std::span<std::byte> storage) = 0;
+  virtual std::unique_ptr<KvPool> do_make_kv_pool(const KvSpec& spec, int64_t num_blocks,
+                                                  std::span<std::byte> storage) = 0;
   virtual void do_copy_blocks(KvPool& pool, std::span<const BlockCopy> copies) = 0;
   virtual void do_zero_blocks(KvPool& pool, std::span<const int32_t> block_ids) = 0;
   virtual void do_export_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<std::byte> out) = 0;

@@ -122,13 +122,4 @@ int64_t vector_width(const TensorView& out, const std::vector<LinearPart>& parts
   return width;
 }
 
-void check_weights(const char* what, const LinearSpec& spec, bool dtype_is_supported, std::span<std::byte> storage,
-                   int64_t bytes) {
-  TM_ASSERT(dtype_is_supported && spec.in_features > 0 && spec.out_features >= 0, "{} [{}, {}] in {}", what,
-            spec.out_features, spec.in_features, to_string(spec.compute_dtype));
-  TM_ASSERT(static_cast<int64_t>(storage.size()) >= bytes && reinterpret_cast<uintptr_t>(storage.data()) % 64 == 0,
-            "{} [{}, {}] needs {} bytes aligned to 64, got {} at {}", what, spec.out_features, spec.in_features, bytes,
-            storage.size(), static_cast<const void*>(storage.data()));
-}
-
 }  // namespace tokenmill

@@ -58,9 +58,4 @@ void store_rounded(void* out, DType dtype, std::span<const float> values);
 /// made of whole rows of them.
 int64_t vector_width(const TensorView& out, const std::vector<LinearPart>& parts);
 
-/// What a backend asks of a linear or an embedding and of its storage: a shape and a dtype that it takes, enough bytes,
-/// aligned to 64. what names it in the Error(kInternal).
-void check_weights(const char* what, const LinearSpec& spec, bool dtype_is_supported, std::span<std::byte> storage,
-                   int64_t bytes);
-
 }  // namespace tokenmill

@@ -59,10 +59,7 @@ KvPageLayout::KvPageLayout(const KvSpec& spec)
 }
 
 CpuKvPool::CpuKvPool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage)
-    : spec_(spec), num_blocks_(num_blocks), storage_(storage), layout_(spec) {
-  TM_ASSERT(num_blocks >= 0 && static_cast<int64_t>(storage.size()) >= num_blocks * layout_.block_bytes,
-            "{} KV blocks of {} bytes in {} bytes of storage", num_blocks, layout_.block_bytes, storage.size());
-}
+    : spec_(spec), num_blocks_(num_blocks), storage_(storage), layout_(spec) {}
 
 std::span<std::byte> CpuKvPool::block(int32_t id) const {
   TM_ASSERT(id >= 0 && id < num_blocks_, "KV block {} of {}", id, num_blocks_);

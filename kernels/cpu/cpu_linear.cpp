@@ -201,16 +201,14 @@ int64_t CpuOps::embedding_bytes(const LinearSpec& spec) {
   return spec.out_features * spec.in_features * dtype_size(spec.compute_dtype);
 }
 
-std::unique_ptr<Linear> CpuOps::make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
-  check_weights("linear", spec, supports(spec.compute_dtype), storage, linear_bytes(spec));
+std::unique_ptr<Linear> CpuOps::do_make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
   if (use_onednn(isa_, spec)) {
     return make_onednn_linear(spec, storage, *onednn_, isa_, team_.num_threads());
   }
   return make_panel_linear(spec, storage, isa_);
 }
 
-std::unique_ptr<Embedding> CpuOps::make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
-  check_weights("embedding", spec, supports(spec.compute_dtype), storage, embedding_bytes(spec));
+std::unique_ptr<Embedding> CpuOps::do_make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
   return std::make_unique<CpuEmbedding>(spec, storage);
 }
 

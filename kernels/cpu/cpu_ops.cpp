@@ -22,7 +22,7 @@ std::string CpuOps::describe() const {
   return fmt::format("cpu {}, {} thread{}", to_string(isa_), n, n == 1 ? "" : "s");
 }
 
-std::unique_ptr<KvPool> CpuOps::make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) {
+std::unique_ptr<KvPool> CpuOps::do_make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) {
   return std::make_unique<CpuKvPool>(spec, num_blocks, storage);
 }
 

@@ -51,11 +51,8 @@ class CpuOps final : public Ops {
 
   int64_t linear_bytes(const LinearSpec& spec) override;
   int64_t embedding_bytes(const LinearSpec& spec) override;
-  std::unique_ptr<Linear> make_linear(const LinearSpec& spec, std::span<std::byte> storage) override;
-  std::unique_ptr<Embedding> make_embedding(const LinearSpec& spec, std::span<std::byte> storage) override;
   std::unique_ptr<WeightSink> make_vector_sink(TensorView out, const std::vector<LinearPart>& parts) override;
   int64_t kv_block_bytes(const KvSpec& spec) override { return KvPageLayout(spec).block_bytes; }
-  std::unique_ptr<KvPool> make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) override;
   void plan(const StepTensors& step) override;
 
   Isa isa() const { return isa_; }
@@ -76,6 +73,10 @@ class CpuOps final : public Ops {
       });
     });
   }
+  std::unique_ptr<Linear> do_make_linear(const LinearSpec& spec, std::span<std::byte> storage) override;
+  std::unique_ptr<Embedding> do_make_embedding(const LinearSpec& spec, std::span<std::byte> storage) override;
+  std::unique_ptr<KvPool> do_make_kv_pool(const KvSpec& spec, int64_t num_blocks,
+                                          std::span<std::byte> storage) override;
   void do_copy_blocks(KvPool& pool, std::span<const BlockCopy> copies) override;
   void do_zero_blocks(KvPool& pool, std::span<const int32_t> block_ids) override;
   void do_export_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<std::byte> out) override;

@@ -70,13 +70,11 @@ int64_t CudaOps::linear_bytes(const LinearSpec& spec) {
   return spec.out_features * spec.in_features * dtype_size(spec.compute_dtype);
 }
 
-std::unique_ptr<Linear> CudaOps::make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
-  check_weights("linear", spec, supports(spec.compute_dtype), storage, linear_bytes(spec));
+std::unique_ptr<Linear> CudaOps::do_make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
   return std::make_unique<DeviceMatrix<Linear>>(upload_, spec, storage, "linear");
 }
 
-std::unique_ptr<Embedding> CudaOps::make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
-  check_weights("embedding", spec, supports(spec.compute_dtype), storage, embedding_bytes(spec));
+std::unique_ptr<Embedding> CudaOps::do_make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
   return std::make_unique<DeviceMatrix<Embedding>>(upload_, spec, storage, "embedding");
 }
 
@@ -101,7 +99,7 @@ int64_t CudaOps::kv_block_bytes(const KvSpec& spec) {
   return kv_page_layout(spec).block_elements * dtype_size(spec.dtype);
 }
 
-std::unique_ptr<KvPool> CudaOps::make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) {
+std::unique_ptr<KvPool> CudaOps::do_make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) {
   if (attention_backend(spec) == AttentionBackend::kPagedMma) paged_mma_.prepare(spec.dtype, spec.k_dim);
   return std::make_unique<CudaKvPool>(spec, num_blocks, storage);
 }

@@ -40,11 +40,8 @@ class CudaOps final : public Ops {
 
   int64_t linear_bytes(const LinearSpec& spec) override;
   int64_t embedding_bytes(const LinearSpec& spec) override { return linear_bytes(spec); }
-  std::unique_ptr<Linear> make_linear(const LinearSpec& spec, std::span<std::byte> storage) override;
-  std::unique_ptr<Embedding> make_embedding(const LinearSpec& spec, std::span<std::byte> storage) override;
   std::unique_ptr<WeightSink> make_vector_sink(TensorView out, const std::vector<LinearPart>& parts) override;
   int64_t kv_block_bytes(const KvSpec& spec) override;
-  std::unique_ptr<KvPool> make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) override;
   void plan(const StepTensors&) override { paged_mma_.start_step(); }
 
  private:
@@ -65,6 +62,10 @@ class CudaOps final : public Ops {
   void attention_reference(TensorView out, TensorView q, const StepTensors& step, KvLayer kv,
                            const AttentionParams& params);
 
+  std::unique_ptr<Linear> do_make_linear(const LinearSpec& spec, std::span<std::byte> storage) override;
+  std::unique_ptr<Embedding> do_make_embedding(const LinearSpec& spec, std::span<std::byte> storage) override;
+  std::unique_ptr<KvPool> do_make_kv_pool(const KvSpec& spec, int64_t num_blocks,
+                                          std::span<std::byte> storage) override;
   void do_copy_blocks(KvPool& pool, std::span<const BlockCopy> copies) override;
   void do_zero_blocks(KvPool& pool, std::span<const int32_t> block_ids) override;
   void do_export_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<std::byte> out) override;

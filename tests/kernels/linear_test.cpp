@@ -1,4 +1,5 @@
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <cstring>
 
@@ -253,6 +254,27 @@ TEST_CASE("linear says what does not fit") {
   HostTensor bias(DType::kF32, {7});
   CHECK_THROWS_WITH_AS(ops.linear(out, good, linear.get(), {.bias = bias, .residual = {}}),
                        doctest::Contains("bias float32 [7] does not match out float32 [2, 8]"), Error);
+}
+
+TEST_CASE("weights and KV pages say what storage and shapes they need, on every backend") {
+  for (Ops* backend : test::backends()) {
+    Ops& ops = *backend;
+    CAPTURE(ops.describe());
+    const LinearSpec spec = test::plain_spec(8, 4, DType::kF32), empty = test::plain_spec(8, 0, DType::kF32);
+    const Buffer storage = ops.memory().allocate(ops.linear_bytes(spec) + 64);
+    const auto bytes = storage.bytes();
+    const std::string wanted = fmt::format("[8, 4] needs {} bytes aligned to 64, got ", ops.linear_bytes(spec));
+    CHECK_THROWS_WITH_AS(ops.make_linear(spec, bytes.subspan(0, 64)),
+                         doctest::Contains(("make_linear: " + wanted + "64 at ").c_str()), Error);
+    CHECK_THROWS_WITH_AS(ops.make_linear(spec, bytes.subspan(8)), doctest::Contains(wanted.c_str()), Error);
+    CHECK_THROWS_WITH_AS(ops.make_linear(empty, bytes), doctest::Contains("make_linear: [8, 0] in float32"), Error);
+    CHECK_THROWS_WITH_AS(ops.make_embedding(spec, bytes.subspan(0, 64)),
+                         doctest::Contains("make_embedding: [8, 4] needs 128 bytes aligned to 64, got 64 at "), Error);
+    const KvSpec kv{.num_layers = 1, .num_kv_heads = 1, .k_dim = 8, .v_dim = 8, .block_size = 16};
+    CHECK_THROWS_WITH_AS(ops.make_kv_pool(kv, 2, bytes.subspan(0, 64)), doctest::Contains("make_kv_pool: 2 blocks of "),
+                         Error);
+    CHECK_THROWS_WITH_AS(ops.make_kv_pool(kv, -1, bytes), doctest::Contains("make_kv_pool: -1 blocks of "), Error);
+  }
 }
 
 TEST_CASE("a linear that never got all its rows says which part lacks how many") {

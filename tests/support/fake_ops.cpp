@@ -124,11 +124,11 @@ void fake_multiply(const TensorView& out, const TensorView& x, const TensorView&
 
 int64_t FakeOps::linear_bytes(const LinearSpec& spec) { return spec.out_features * spec.in_features * 4; }
 
-std::unique_ptr<Linear> FakeOps::make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
+std::unique_ptr<Linear> FakeOps::do_make_linear(const LinearSpec& spec, std::span<std::byte> storage) {
   return std::make_unique<FakeWeights<Linear>>(spec, storage);
 }
 
-std::unique_ptr<Embedding> FakeOps::make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
+std::unique_ptr<Embedding> FakeOps::do_make_embedding(const LinearSpec& spec, std::span<std::byte> storage) {
   return std::make_unique<FakeWeights<Embedding>>(spec, storage);
 }
 
@@ -136,7 +136,7 @@ std::unique_ptr<WeightSink> FakeOps::make_vector_sink(TensorView out, const std:
   return std::make_unique<FakeVector>(out, parts);
 }
 
-std::unique_ptr<KvPool> FakeOps::make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) {
+std::unique_ptr<KvPool> FakeOps::do_make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) {
   return std::make_unique<FakePool>(spec, num_blocks, storage);
 }
 
