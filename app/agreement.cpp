@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <set>
 
 #include "app/layout.h"
 #include "app/report_files.h"
@@ -26,22 +25,13 @@ std::string as_text(const jobs::ReportValue& value) {
   return fmt::format("{}", std::get<double>(value));
 }
 
-/// Options in force that decide how fast a result comes or where it goes, not what it is.
-const std::set<std::string> kSchedule = {
-    "max_num_seqs",           "max_num_batched_tokens", "enable_prefix_caching",
-    "enable_chunked_prefill", "long_prefill_token_threshold", "max_num_partial_prefills",
-    "watermark",              "plan_window_rows",       "dedup",                  "output_format"};
-
 }  // namespace
 
 JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const std::string& numerics) {
-  static const std::set<std::string> kPaths = {"model", "output", "chat_template"};
   JobFacts facts = {{"version", kVersion}};
   for (const jobs::ReportSection& section :
-       {configuration_section(options, choice), sampling_section(options.sampling)}) {
-    for (const auto& [name, value] : section) {
-      if (!kPaths.contains(name)) facts.emplace_back(name, as_text(value));
-    }
+       {configuration_section(options, choice, Bearing::kSchedule), sampling_section(options.sampling)}) {
+    for (const auto& [name, value] : section) facts.emplace_back(name, as_text(value));
   }
   facts.emplace_back("numerics", numerics);
   // The number of parts whose products are added; how many ranks hold them does not matter.
@@ -68,7 +58,12 @@ JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const s
 
 JobFacts identity_facts(const JobFacts& facts) {
   JobFacts out = facts;
-  std::erase_if(out, [](const auto& fact) { return kSchedule.contains(fact.first); });
+  std::erase_if(out, [](const auto& fact) {
+    std::string option = fact.first;
+    std::replace(option.begin(), option.end(), '_', '-');
+    const OptionSpec* spec = find_option(option);
+    return spec != nullptr && spec->bearing == Bearing::kSchedule;
+  });
   return out;
 }
 

@@ -1,10 +1,13 @@
 #include "app/option_table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <iterator>
 
 #include "kernels/core/error.h"
 
-// A table: one row per option, in the order of --help.
+// A table, and as long as one: one row per option, in the order of --help.
 namespace tokenmill::app {
 namespace {
 
@@ -86,31 +89,70 @@ void read_deterministic(RunOptions& o, const Setting& s) {
     throw Error(ErrorKind::kConfig, "{} is false; this version has only deterministic paths: leave it out", s.where);
 }
 
+// How values are shown (OptionSpec::shown); what is not set is left to the program.
+using jobs::ReportValue;
+constexpr std::string_view kAuto = "auto";
+constexpr const char* kLogLevels[] = {"trace", "debug", "info", "warning", "error", "off"};  // of log::Level
+
+template <typename T>
+ReportValue show(const T& value) {
+  return value;
+}
+ReportValue show(uint64_t value) { return std::to_string(value); }  // text: YAML readers take big integers for floats
+template <typename T>
+ReportValue show(const std::optional<T>& value) {
+  return value ? show(*value) : std::string(kAuto);
+}
+
+/// The member of RunOptions at the end of these pointers.
+template <auto... members>
+ReportValue shown(const RunOptions& options) {
+  return show((options.*....*members));
+}
+
+ReportValue show_output_format(const RunOptions& o) {
+  return std::string(!o.output_hdf5 ? "jsonl" : o.output_jsonl ? "jsonl,hdf5" : "hdf5");
+}
+
+ReportValue show_row_errors(const RunOptions& o) {
+  const RowErrorLimit& limit = o.max_row_errors;
+  return limit.percent ? fmt::format("{}%", *limit.percent) : std::to_string(limit.count);
+}
+
 const std::vector<OptionSpec> kBeforeSampling = {
     {"model", "Model", S::kValue, "PATH", "Hugging Face directory or .gguf file", "required", kModels,
-     [](RunOptions& o, const Setting& s) { o.model = read_text(s); }},
+     [](RunOptions& o, const Setting& s) { o.model = read_text(s); }, shown<&RunOptions::model>},
     {"dtype", "Model", S::kValue, "NAME",
      "auto, half, bfloat16 or float (auto: the checkpoint's, bfloat16 for GGUF; half is computed in bfloat16 on CPUs, "
      "with a warning)",
-     "auto", kEngines, [](RunOptions& o, const Setting& s) { o.dtype = read_dtype(s); }},
+     "auto", kEngines, [](RunOptions& o, const Setting& s) { o.dtype = read_dtype(s); },
+     [](const RunOptions& o) -> ReportValue { return std::string(o.dtype ? to_string(*o.dtype) : kAuto); },
+     Bearing::kResults},
     {"max-model-len", "Model", S::kValue, "TOKENS", "longest prompt plus answer", "the model's own", kEngines,
-     [](RunOptions& o, const Setting& s) { o.max_model_len = read_integer(s, 2, kMaxTokens); }},
+     [](RunOptions& o, const Setting& s) { o.max_model_len = read_integer(s, 2, kMaxTokens); },
+     shown<&RunOptions::max_model_len>, Bearing::kResults},
     {"chat-template", "Model", S::kValue, "FILE", "Jinja file that replaces the checkpoint's chat template",
-     "the model's own", kRun | kTokenize, [](RunOptions& o, const Setting& s) { o.chat_template = read_text(s); }},
+     "the model's own", kRun | kTokenize, [](RunOptions& o, const Setting& s) { o.chat_template = read_text(s); },
+     shown<&RunOptions::chat_template>},
     {"chat-template-kwargs", "Model", S::kMap, "NAME=VALUE...",
      "template variables of chats that do not set them; values as JSON, else text (enable_thinking=false)", "none",
-     kRun, [](RunOptions& o, const Setting& s) { o.chat_template_kwargs = read_variables(s); }},
+     kRun, [](RunOptions& o, const Setting& s) { o.chat_template_kwargs = read_variables(s); },
+     [](const RunOptions& o) -> ReportValue { return io::to_json(o.chat_template_kwargs); }, Bearing::kResults},
     {"generation-config", "Model", S::kValue, "auto|none",
      "auto: sampling defaults from the model's generation_config.json; none: leave them out", "auto", kRun,
      [](RunOptions& o, const Setting& s) {
        o.use_generation_config = read_word(s, {"auto", "none", "vllm"}) == "auto";  // vllm: vLLM's word for none
-     }},
+     },
+     [](const RunOptions& o) -> ReportValue { return std::string(o.use_generation_config ? "auto" : "none"); },
+     Bearing::kResults},
     {"think-start", "Model", S::kValue, "TEXT", "marker that thinking begins with, for thinking_token_budget",
-     "the vocabulary's, e.g. <think>", kRun, [](RunOptions& o, const Setting& s) { o.think_start = read_text(s); }},
+     "the vocabulary's, e.g. <think>", kRun, [](RunOptions& o, const Setting& s) { o.think_start = read_text(s); },
+     shown<&RunOptions::think_start>, Bearing::kResults},
     {"think-end", "Model", S::kValue, "TEXT", "marker that thinking ends with", "the vocabulary's, e.g. </think>", kRun,
-     [](RunOptions& o, const Setting& s) { o.think_end = read_text(s); }},
-    {"date", "Model", S::kValue, "YYYY-MM-DD", "the day that strftime_now in a template shows", "day of the job's start",
-     kRun | kTokenize, read_date},
+     [](RunOptions& o, const Setting& s) { o.think_end = read_text(s); }, shown<&RunOptions::think_end>,
+     Bearing::kResults},
+    {"date", "Model", S::kValue, "YYYY-MM-DD", "the day that strftime_now in a template shows",
+     "day of the job's start", kRun | kTokenize, read_date, shown<&RunOptions::date>, Bearing::kResults},
     {"add-special-tokens", "Model", S::kSwitch, "BOOL", "start and end tokens around plain strings", "true", kTokenize,
      [](RunOptions& o, const Setting& s) { o.add_special_tokens = read_bool(s); }},
 
@@ -118,134 +160,166 @@ const std::vector<OptionSpec> kBeforeSampling = {
      "JSONL files, plain, .gz or .zst, or prompts in HDF5 files (FILE.h5:/NAME); repeatable, globs allowed", "required",
      kRun, read_inputs},
     {"input-ids", "Rows", S::kValue, "/NAME", "HDF5 inputs: the dataset of the rows' ids in each file",
-     "none: ids are row numbers", kRun, [](RunOptions& o, const Setting& s) {
-       o.input_ids = (read_text(s).starts_with('/') ? "" : "/") + read_text(s);
-     }},
-    {"output", "Rows", S::kValue, "DIR", "directory for output.jsonl and run.yaml; merge: the file to write", "required",
-     kRun | kMerge,
-     [](RunOptions& o, const Setting& s) { o.output = read_text(s); }},
+     "none: ids are row numbers", kRun,
+     [](RunOptions& o, const Setting& s) { o.input_ids = (read_text(s).starts_with('/') ? "" : "/") + read_text(s); },
+     shown<&RunOptions::input_ids>, Bearing::kResults},
+    {"output", "Rows", S::kValue, "DIR", "directory for output.jsonl and run.yaml; merge: the file to write",
+     "required", kRun | kMerge, [](RunOptions& o, const Setting& s) { o.output = read_text(s); },
+     shown<&RunOptions::output>},
     {"output-format", "Rows", S::kList, "FORMAT...", "jsonl (output.jsonl), hdf5 (output.h5), or both: jsonl,hdf5",
-     "jsonl", kRun, read_output_format},
+     "jsonl", kRun, read_output_format, show_output_format, Bearing::kSchedule},
     {"partial", "Merge", S::kSwitch, "BOOL", "leave out rows that have no result yet", "false", kMerge,
      [](RunOptions& o, const Setting& s) { o.merge.partial = read_bool(s); }},
     {"restart", "Rows", S::kSwitch, "BOOL", "begin anew: replace the results that DIR holds", "false", kRun,
-     [](RunOptions& o, const Setting& s) { o.restart = read_bool(s); }},
+     [](RunOptions& o, const Setting& s) { o.restart = read_bool(s); }, shown<&RunOptions::restart>},
     {"accept-change", "Rows", S::kSwitch, "BOOL",
      "continue the job in DIR although its inputs, model, sampling or the like have changed", "false", kRun,
-     [](RunOptions& o, const Setting& s) { o.accept_change = read_bool(s); }},
+     [](RunOptions& o, const Setting& s) { o.accept_change = read_bool(s); }, shown<&RunOptions::accept_change>},
     {"retry-errors", "Rows", S::kSwitch, "BOOL", "compute rows again whose result in DIR is an error", "false", kRun,
-     [](RunOptions& o, const Setting& s) { o.retry_errors = read_bool(s); }},
+     [](RunOptions& o, const Setting& s) { o.retry_errors = read_bool(s); }, shown<&RunOptions::retry_errors>},
     {"commit-seconds", "Rows", S::kValue, "SECONDS", "finished rows reach the journal at least this often", "2", kRun,
-     [](RunOptions& o, const Setting& s) { o.commit_seconds = read_number(s, 0, 3600); }},
+     [](RunOptions& o, const Setting& s) { o.commit_seconds = read_number(s, 0, 3600); },
+     shown<&RunOptions::commit_seconds>},
     {"durability", "Rows", S::kValue, "disk|system",
      "what rows in the journal survive: disk: the loss of a machine; system: the death of the processes", "disk", kRun,
-     read_durability},
+     read_durability,
+     [](const RunOptions& o) -> ReportValue {
+       return std::string(o.durability == jobs::Durability::kDisk ? "disk" : "system");
+     }},
     {"max-seconds", "Rows", S::kValue, "SECONDS",
      "time that the run has: it stops before (exit 75), and the same command goes on", "no limit", kRun,
-     [](RunOptions& o, const Setting& s) { o.max_seconds = read_number(s, 1, 1e9); }},
+     [](RunOptions& o, const Setting& s) { o.max_seconds = read_number(s, 1, 1e9); }, shown<&RunOptions::max_seconds>},
     {"deadline", "Rows", S::kValue, "EPOCH", "the same as a point in time, in seconds since 1970",
-     "SLURM_JOB_END_TIME, or none", kRun, [](RunOptions& o, const Setting& s) { o.deadline = read_number(s, 1, 1e11); }},
+     "SLURM_JOB_END_TIME, or none", kRun, [](RunOptions& o, const Setting& s) { o.deadline = read_number(s, 1, 1e11); },
+     shown<&RunOptions::deadline>},
     {"stop-before-seconds", "Rows", S::kValue, "SECONDS", "everything is on the disk so long before that time",
      "a thirtieth of it, 0.5 to 30", kRun,
-     [](RunOptions& o, const Setting& s) { o.stop_before_seconds = read_number(s, 0, 1e6); }},
+     [](RunOptions& o, const Setting& s) { o.stop_before_seconds = read_number(s, 0, 1e6); },
+     shown<&RunOptions::stop_before_seconds>},
     {"passthrough", "Rows", S::kList, "FIELD...", "unknown fields of native rows to repeat under \"input\"", "none",
-     kRun, [](RunOptions& o, const Setting& s) { o.passthrough = s.values; }},
+     kRun, [](RunOptions& o, const Setting& s) { o.passthrough = s.values; }, shown<&RunOptions::passthrough>,
+     Bearing::kResults},
     {"max-row-errors", "Rows", S::kValue, "N|P%", "failed rows up to which the job counts as done (exit 0)", "0", kRun,
-     [](RunOptions& o, const Setting& s) { o.max_row_errors = read_row_errors(s); }},
+     [](RunOptions& o, const Setting& s) { o.max_row_errors = read_row_errors(s); }, show_row_errors},
     {"row-metrics", "Rows", S::kSwitch, "BOOL", "write times and ranks of each row to row_metrics.jsonl", "false", kRun,
-     [](RunOptions& o, const Setting& s) { o.row_metrics = read_bool(s); }},
+     [](RunOptions& o, const Setting& s) { o.row_metrics = read_bool(s); }, shown<&RunOptions::row_metrics>},
     {"overlong", "Rows", S::kValue, "WHAT",
      "prompts beyond the model's length: error, truncate-left or truncate-right (cut there), skip (a result that says "
      "so, "
      "no error)",
-     "error", kRun, read_overlong},
+     "error", kRun, read_overlong,
+     [](const RunOptions& o) -> ReportValue { return std::string(rows::to_string(o.overlong)); }, Bearing::kResults},
     {"max-logprobs", "Rows", S::kValue, "N", "most logprobs per token that a row may ask for; -1: no limit", "20", kRun,
-     [](RunOptions& o, const Setting& s) { o.max_logprobs = read_integer(s, -1); }},
+     [](RunOptions& o, const Setting& s) { o.max_logprobs = read_integer(s, -1); }, shown<&RunOptions::max_logprobs>,
+     Bearing::kResults},
     {"metrics-file", "Rows", S::kValue, "FILE", "counters in Prometheus text format, replaced every 5 s and at the end",
-     "none", kRun, [](RunOptions& o, const Setting& s) { o.metrics_file = read_text(s); }},
+     "none", kRun, [](RunOptions& o, const Setting& s) { o.metrics_file = read_text(s); },
+     shown<&RunOptions::metrics_file>},
     {"iteration-log", "Rows", S::kValue, "FILE",
      "one JSON line for each step; with several replicas a file each, FILE.REPLICA", "none", kEngines,
-     [](RunOptions& o, const Setting& s) { o.iteration_log = read_text(s); }},
+     [](RunOptions& o, const Setting& s) { o.iteration_log = read_text(s); }, shown<&RunOptions::iteration_log>},
     {"max-record-bytes", "Rows", S::kValue, "BYTES[K|M|G]", "longest input row; a longer one is an error row", "16M",
-     kRun, [](RunOptions& o, const Setting& s) { o.max_record_bytes = read_bytes(s, 1024); }},
+     kRun, [](RunOptions& o, const Setting& s) { o.max_record_bytes = read_bytes(s, 1024); },
+     shown<&RunOptions::max_record_bytes>, Bearing::kResults},
 
     {"max-num-seqs", "Engine", S::kValue, "ROWS", "rows that run at once in a replica", "256", kEngines,
-     [](RunOptions& o, const Setting& s) { o.max_num_seqs = read_integer(s, 1, 65536); }},
+     [](RunOptions& o, const Setting& s) { o.max_num_seqs = read_integer(s, 1, 65536); },
+     shown<&RunOptions::max_num_seqs>, Bearing::kSchedule},
     {"max-num-batched-tokens", "Engine", S::kValue, "TOKENS", "tokens of one step", "2048", kEngines,
-     [](RunOptions& o, const Setting& s) { o.max_num_batched_tokens = read_integer(s, 1, kMaxTokens); }},
+     [](RunOptions& o, const Setting& s) { o.max_num_batched_tokens = read_integer(s, 1, kMaxTokens); },
+     shown<&RunOptions::max_num_batched_tokens>, Bearing::kSchedule},
     {"enable-chunked-prefill", "Engine", S::kSwitch, "BOOL", "spread long prompts over several steps", "true", kEngines,
-     read_chunked_prefill},
+     read_chunked_prefill, shown<&RunOptions::scheduler, &SchedulerOptions::enable_chunked_prefill>,
+     Bearing::kSchedule},
     {"long-prefill-token-threshold", "Engine", S::kValue, "TOKENS",
      "tokens of one prompt in a step at most, so that others share it; 0: as many as fit", "0", kEngines,
-     [](RunOptions& o, const Setting& s) {
-       o.scheduler.long_prefill_token_threshold = read_integer(s, 0, kMaxTokens);
-     }},
+     [](RunOptions& o, const Setting& s) { o.scheduler.long_prefill_token_threshold = read_integer(s, 0, kMaxTokens); },
+     shown<&RunOptions::scheduler, &SchedulerOptions::long_prefill_token_threshold>, Bearing::kSchedule},
     {"max-num-partial-prefills", "Engine", S::kValue, "ROWS",
      "prompts in progress at once; 0: as many as a step's tokens allow", "0", kEngines,
-     [](RunOptions& o, const Setting& s) { o.scheduler.max_num_partial_prefills = read_integer(s, 0, 65536); }},
+     [](RunOptions& o, const Setting& s) { o.scheduler.max_num_partial_prefills = read_integer(s, 0, 65536); },
+     shown<&RunOptions::scheduler, &SchedulerOptions::max_num_partial_prefills>, Bearing::kSchedule},
     {"enable-prefix-caching", "Engine", S::kSwitch, "BOOL", "compute what rows have in common at their start only once",
-     "true", kEngines, [](RunOptions& o, const Setting& s) { o.scheduler.enable_prefix_caching = read_bool(s); }},
+     "true", kEngines, [](RunOptions& o, const Setting& s) { o.scheduler.enable_prefix_caching = read_bool(s); },
+     shown<&RunOptions::scheduler, &SchedulerOptions::enable_prefix_caching>, Bearing::kSchedule},
     {"watermark", "Engine", S::kValue, "SHARE", "share of the KV blocks kept free when a row enters", "0.01", kEngines,
-     read_watermark},
+     read_watermark, shown<&RunOptions::scheduler, &SchedulerOptions::watermark>, Bearing::kSchedule},
     {"plan-window-rows", "Engine", S::kValue, "ROWS",
      "rows that a replica holds, to compute each beginning that they share once", "4096", kRun,
-     [](RunOptions& o, const Setting& s) { o.plan_window_rows = read_integer(s, 1, 1 << 20); }},
+     [](RunOptions& o, const Setting& s) { o.plan_window_rows = read_integer(s, 1, 1 << 20); },
+     shown<&RunOptions::plan_window_rows>, Bearing::kSchedule},
     {"dedup", "Engine", S::kSwitch, "BOOL",
      "compute rows with equal prompts and sampling once (greedy, or with the same seed)", "false", kRun,
-     [](RunOptions& o, const Setting& s) { o.dedup = read_bool(s); }},
+     [](RunOptions& o, const Setting& s) { o.dedup = read_bool(s); }, shown<&RunOptions::dedup>, Bearing::kSchedule},
     {"block-size", "Engine", S::kValue, "TOKENS", "tokens of one KV block, a multiple of 16", "16", kEngines,
      [](RunOptions& o, const Setting& s) {
        o.block_size = read_integer(s, 16, 1024);
        if (o.block_size % 16 != 0)
          throw Error(ErrorKind::kConfig, "{} is {}; it must be a multiple of 16", s.where, o.block_size);
-     }},
+     },
+     shown<&RunOptions::block_size>, Bearing::kResults},
     {"gpu-memory-utilization", "Engine", S::kValue, "SHARE",
      "share of the device's memory that the ranks on it use together for weights, activations and KV blocks",
      "0.9; CPU 0.5", kEngines,
-     [](RunOptions& o, const Setting& s) { o.gpu_memory_utilization = read_number(s, 0.01, 1); }},
+     [](RunOptions& o, const Setting& s) { o.gpu_memory_utilization = read_number(s, 0.01, 1); },
+     shown<&RunOptions::gpu_memory_utilization>},
     {"kv-cache-memory-bytes", "Engine", S::kValue, "BYTES[K|M|G]", "memory for KV blocks per rank",
      "what is left, at most what the rows can use", kEngines,
-     [](RunOptions& o, const Setting& s) { o.kv_cache_memory_bytes = read_bytes(s, 1); }},
+     [](RunOptions& o, const Setting& s) { o.kv_cache_memory_bytes = read_bytes(s, 1); },
+     shown<&RunOptions::kv_cache_memory_bytes>},
     {"num-gpu-blocks-override", "Engine", S::kValue, "BLOCKS", "KV blocks per rank, whatever fits", "what fits",
-     kEngines, [](RunOptions& o, const Setting& s) { o.num_gpu_blocks_override = read_integer(s, 1, kMaxTokens); }},
+     kEngines, [](RunOptions& o, const Setting& s) { o.num_gpu_blocks_override = read_integer(s, 1, kMaxTokens); },
+     shown<&RunOptions::num_gpu_blocks_override>},
     {"seed", "Engine", S::kValue, "N", "random streams of rows without a seed of their own", "0", kEngines,
-     [](RunOptions& o, const Setting& s) { o.seed = read_unsigned(s); }},
+     [](RunOptions& o, const Setting& s) { o.seed = read_unsigned(s); }, shown<&RunOptions::seed>, Bearing::kResults},
     {"deterministic", "Engine", S::kSwitch, "BOOL", "same bits for a row whatever runs beside it", "true", kEngines,
-     read_deterministic},
+     read_deterministic, shown<&RunOptions::deterministic>},
 
     {"device", "Devices and ranks", S::kValue, "NAME", "auto or cpu", "auto", kEngines | kBenchKernels,
      [](RunOptions& o, const Setting& s) {
        if (s.values.at(0) == "cuda")
          throw Error(ErrorKind::kConfig, "{} is cuda, which is not available in this version; use cpu", s.where);
        o.device = read_word(s, {"auto", "cpu"});
-     }},
+     },
+     shown<&RunOptions::device>},
     {"cpu-isa", "Devices and ranks", S::kValue, "NAME", "auto, avx2, avx512 or avx512_bf16", "auto",
      kEngines | kBenchKernels,
-     [](RunOptions& o, const Setting& s) {
-       o.cpu_isa = read_word(s, {"auto", "avx2", "avx512", "avx512_bf16"});
-     }},
+     [](RunOptions& o, const Setting& s) { o.cpu_isa = read_word(s, {"auto", "avx2", "avx512", "avx512_bf16"}); },
+     shown<&RunOptions::cpu_isa>},
     {"attention-backend", "Devices and ranks", S::kValue, "NAME",
      "attention of a CUDA device: auto, reference or paged_mma", "auto", kEngines | kBenchKernels,
-     [](RunOptions& o, const Setting& s) { o.attention_backend = read_word(s, {"auto", "reference", "paged_mma"}); }},
+     [](RunOptions& o, const Setting& s) {
+       o.attention_backend = read_word(s, {"auto", "reference", "paged_mma"});
+     },
+     shown<&RunOptions::attention_backend>},
     {"threads", "Devices and ranks", S::kValue, "N", "threads of each rank", "the rank's share of its cores",
-     kEngines | kBenchKernels, [](RunOptions& o, const Setting& s) { o.threads = read_integer(s, 1, 4096); }},
+     kEngines | kBenchKernels, [](RunOptions& o, const Setting& s) { o.threads = read_integer(s, 1, 4096); },
+     shown<&RunOptions::threads>},
     {"tensor-parallel-size", "Devices and ranks", S::kValue, "N", "ranks that share each layer; -tp", "1", kEngines,
-     [](RunOptions& o, const Setting& s) { o.tensor_parallel_size = read_integer(s, 1, kMaxRanks); }},
+     [](RunOptions& o, const Setting& s) { o.tensor_parallel_size = read_integer(s, 1, kMaxRanks); },
+     shown<&RunOptions::tensor_parallel_size>},
     {"pipeline-parallel-size", "Devices and ranks", S::kValue, "N", "stages that hold some of the layers each; -pp",
-     "1", kEngines, [](RunOptions& o, const Setting& s) { o.pipeline_parallel_size = read_integer(s, 1, kMaxRanks); }},
+     "1", kEngines, [](RunOptions& o, const Setting& s) { o.pipeline_parallel_size = read_integer(s, 1, kMaxRanks); },
+     shown<&RunOptions::pipeline_parallel_size>},
     {"data-parallel-size", "Devices and ranks", S::kValue, "N", "replicas; -dp", "what the ranks leave", kEngines,
-     [](RunOptions& o, const Setting& s) { o.data_parallel_size = read_integer(s, 1, kMaxRanks); }},
+     [](RunOptions& o, const Setting& s) { o.data_parallel_size = read_integer(s, 1, kMaxRanks); },
+     shown<&RunOptions::data_parallel_size>},
     {"tp-invariant", "Devices and ranks", S::kValue, "N",
      "the same bits for every tensor-parallel size that divides N; costs speed; 0: each size has its own rounding", "0",
-     kEngines, [](RunOptions& o, const Setting& s) { o.tp_invariant = read_integer(s, 0, kMaxRanks); }},
+     kEngines, [](RunOptions& o, const Setting& s) { o.tp_invariant = read_integer(s, 0, kMaxRanks); },
+     shown<&RunOptions::tp_invariant>},
     {"load", "Devices and ranks", S::kValue, "WAY",
      "node: each node reads the weights; broadcast: they are read once for all and passed on over the network", "node",
-     kEngines, [](RunOptions& o, const Setting& s) {
+     kEngines,
+     [](RunOptions& o, const Setting& s) {
        o.load = read_word(s, {"node", "broadcast"}) == "broadcast" ? LoadMode::kBroadcast : LoadMode::kNode;
+     },
+     [](const RunOptions& o) -> ReportValue {
+       return std::string(o.load == LoadMode::kBroadcast ? "broadcast" : "node");
      }},
     {"weight-cache", "Devices and ranks", S::kValue, "DIR",
      "directory on each node's own disk in which packed weights are kept for later runs", "none", kEngines,
-     [](RunOptions& o, const Setting& s) { o.weight_cache = read_text(s); }},
+     [](RunOptions& o, const Setting& s) { o.weight_cache = read_text(s); }, shown<&RunOptions::weight_cache>},
 };
 
 void read_prefix_len(RunOptions& o, const Setting& s) { o.bench.prefix_len = read_integer(s, 0, kMaxTokens); }
@@ -295,8 +369,11 @@ const std::vector<OptionSpec> kBehindSampling = {
     {"log-level", "Other", S::kValue, "LEVEL", "trace, debug, info, warning, error or off", "TOKENMILL_LOG_LEVEL, info",
      kAll,
      [](RunOptions& o, const Setting& s) {
-       read_word(s, {"trace", "debug", "info", "warning", "error", "off"});
+       read_word(s, {std::begin(kLogLevels), std::end(kLogLevels)});
        o.log_level = log::parse_level(s.values[0]);
+     },
+     [](const RunOptions& o) -> ReportValue {
+       return std::string(kLogLevels[static_cast<size_t>(chosen_log_level(o))]);
      }},
 };
 
@@ -363,6 +440,17 @@ void apply_setting(RunOptions& options, const Setting& setting, Command command)
   if (!takes_several(spec->shape) && setting.values.size() != 1)
     throw Error(ErrorKind::kConfig, "{} has {} values; it takes one", setting.where, setting.values.size());
   spec->apply(options, setting);
+}
+
+jobs::ReportSection shown_options(const RunOptions& options, Bearing least) {
+  jobs::ReportSection section;
+  for (const OptionSpec& spec : option_table()) {
+    if (spec.shown == nullptr || spec.bearing < least) continue;
+    std::string name = spec.name;
+    std::replace(name.begin(), name.end(), '-', '_');
+    section.emplace_back(std::move(name), spec.shown(options));
+  }
+  return section;
 }
 
 }  // namespace tokenmill::app

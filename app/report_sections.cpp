@@ -40,34 +40,13 @@ std::vector<std::pair<std::string, std::string>> hdf5_attributes(const RunOption
           {"sampling", io::to_json(options.sampling)}};
 }
 
-ReportSection configuration_section(const RunOptions& o, const ModelChoice& choice) {
-  return {{"model", o.model},
-          {"input_ids", o.input_ids},
-          {"output", o.output},
-          {"output_format", std::string(!o.output_hdf5 ? "jsonl" : o.output_jsonl ? "jsonl,hdf5" : "hdf5")},
-          {"dtype", std::string(to_string(choice.dtype))},
-          {"max_model_len", choice.max_model_len},
-          {"max_num_seqs", o.max_num_seqs},
-          {"max_num_batched_tokens", o.max_num_batched_tokens},
-          {"block_size", o.block_size},
-          {"enable_prefix_caching", o.scheduler.enable_prefix_caching},
-          {"enable_chunked_prefill", o.scheduler.enable_chunked_prefill},
-          {"long_prefill_token_threshold", o.scheduler.long_prefill_token_threshold},
-          {"max_num_partial_prefills", o.scheduler.max_num_partial_prefills},
-          {"watermark", o.scheduler.watermark},
-          {"plan_window_rows", o.plan_window_rows},
-          {"dedup", o.dedup},
-          {"seed", std::to_string(o.seed)},  // text: YAML readers take big integers for floats
-          {"date", o.date},
-          {"generation_config", std::string(o.use_generation_config ? "auto" : "none")},
-          {"chat_template", o.chat_template},
-          {"chat_template_kwargs", io::to_json(o.chat_template_kwargs)},
-          {"passthrough", o.passthrough},
-          {"max_record_bytes", o.max_record_bytes},
-          {"overlong", std::string(rows::to_string(o.overlong))},
-          {"max_logprobs", o.max_logprobs},
-          {"think_start", o.think_start},
-          {"think_end", o.think_end}};
+ReportSection configuration_section(const RunOptions& options, const ModelChoice& choice, Bearing least) {
+  ReportSection section = shown_options(options, least);
+  for (auto& [name, value] : section) {
+    if (name == "dtype") value = std::string(to_string(choice.dtype));
+    if (name == "max_model_len") value = choice.max_model_len;
+  }
+  return section;
 }
 
 std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOptions& options, const Ranks& ranks,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "app/build.h"
+#include "app/option_table.h"
 #include "app/rank_figures.h"
 #include "app/ranks.h"
 #include "jobs/report.h"
@@ -14,8 +15,9 @@ namespace tokenmill::app {
 jobs::ReportSection sampling_section(const io::JsonValue& sampling);
 /// Where results come from, for an output.h5: nothing in it depends on time or ranks.
 std::vector<std::pair<std::string, std::string>> hdf5_attributes(const RunOptions& options);
-/// Options in force.
-jobs::ReportSection configuration_section(const RunOptions& options, const ModelChoice& choice);
+/// Options in force that bear on `least` or more: all but the inputs and what sampling_section() shows.
+jobs::ReportSection configuration_section(const RunOptions& options, const ModelChoice& choice,
+                                          Bearing least = Bearing::kNone);
 
 /// What app knows of a job for run.yaml: versions, configuration in force, model (of a replica, all its ranks
 /// together), machine, layout, communication, seconds of the start on rank 0. all: by world rank.
