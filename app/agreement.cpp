@@ -78,7 +78,7 @@ bool check_results(const RunOptions& options, const JobFacts& facts) {
 
 void agree_on_facts(const JobFacts& facts, const parallel::Comm& world) {
   std::string mine;
-  for (const auto& [name, value] : facts) mine += name + "\x1f" + value + "\x1e";
+  for (const auto& [name, value] : facts) mine += fmt::format("{}\x1f{}\x1e", name, value);
   const std::vector<std::string> all = parallel::gather_bytes(world, mine);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;

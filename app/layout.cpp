@@ -44,7 +44,7 @@ std::string describe_crossing(const RunOptions& options, const ModelConfig& conf
   if (crossing == 0) return "";
   // Two sums a layer, of parts in float32; long steps move a share of that (engine/models/README.md).
   const int64_t parts = model_grid(options).num_parts() / grid.tp;
-  const int64_t bytes = 2 * most_remote * parts * config.hidden_size * 4;
+  const int64_t bytes = int64_t{2} * most_remote * parts * config.hidden_size * 4;
   return fmt::format(
       "{} of {} tensor-parallel groups cross nodes: each token brings a rank up to {} from other nodes in each of the "
       "{} "

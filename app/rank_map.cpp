@@ -20,7 +20,7 @@ struct Line {
   struct Step {
     int count = 1;
     Numbers each{};
-    auto operator<=>(const Step&) const = default;
+    auto operator<=>(const Step&) const = default;  // NOLINT(modernize-use-nullptr): clang 14 sees a 0 in it
   };
   Numbers first{};
   const parallel::RankPlace* place = nullptr;  ///< of the first rank
@@ -62,6 +62,7 @@ std::vector<Line> fold(const std::vector<Line>& lines, const std::vector<Field>&
   std::map<std::tuple<std::string, std::vector<int>, std::vector<Line::Step>>, size_t> latest;
   for (const Line& line : lines) {
     std::vector<int> alike;
+    alike.reserve(equal.size());
     for (const Field field : equal) alike.push_back(line.first[field]);
     const auto [at, is_new] = latest.try_emplace({line.rest, alike, line.steps}, out.size());
     if (!is_new && out[at->second].append(line)) continue;
@@ -74,7 +75,7 @@ std::vector<Line> fold(const std::vector<Line>& lines, const std::vector<Field>&
 
 /// "0-3, 8-11, ..., 56-59": four runs at most.
 std::string describe_some(const std::vector<int>& numbers) {
-  const std::string text = parallel::describe_runs(numbers, ", ");
+  std::string text = parallel::describe_runs(numbers, ", ");
   if (std::count(text.begin(), text.end(), ',') < 4) return text;
   return text.substr(0, text.find(',', text.find(',') + 1)) + ", ..." + text.substr(text.rfind(','));
 }
@@ -84,7 +85,7 @@ std::string plural(const char* word, const std::vector<int>& numbers) {
 }
 
 /// Numbers of the first rank, the same for the others with what their first one is more: "CPUs 0-31 (16 each)".
-std::string describe_sets(const char* word, std::vector<int> set, const std::vector<int>& firsts) {
+std::string describe_sets(const char* word, const std::vector<int>& set, const std::vector<int>& firsts) {
   if (set.empty()) return fmt::format("{} unknown", word);
   const size_t size = set.size();
   std::vector<int> all;

@@ -154,6 +154,7 @@ Members repetition_figures(std::vector<Members> repetitions) {
   Members spreads;
   for (const char* name : kSampled) {
     std::vector<double> values;
+    values.reserve(repetitions.size());
     for (const Members& repetition : repetitions) values.push_back(member(repetition, name).as_double());
     spreads.emplace_back(name, spread_of(std::move(values)));
   }

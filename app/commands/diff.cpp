@@ -26,7 +26,7 @@ std::string output_file(const std::string& path) {
     return path;
   }
   for (const char* name : {"output.jsonl", "output.jsonl.zst", "output.jsonl.gz"})
-    if (const std::string file = path + "/" + name; std::filesystem::exists(file, ignored)) return file;
+    if (std::string file = path + "/" + name; std::filesystem::exists(file, ignored)) return file;
   throw Error(ErrorKind::kConfig, "{} is a directory without output.jsonl; name an output file or a job's directory",
               path);
 }

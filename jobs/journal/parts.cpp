@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 struct PartName {
   int64_t run = 0, replica = 0;
-  auto operator<=>(const PartName&) const = default;
+  auto operator<=>(const PartName&) const = default;  // NOLINT(modernize-use-nullptr): clang 14 sees a 0 in it
 };
 
 std::optional<PartName> parse(const std::string& stem) {
