@@ -271,7 +271,12 @@ void Ops::do_add_parts_rms_norm(TensorView normed, TensorView hidden, TensorView
 
 std::unique_ptr<Ops> make_ops(Device device, const OpsOptions& options) {
 #ifdef TOKENMILL_CUDA
-  if (device.kind == DeviceKind::kCuda) return std::make_unique<cuda::CudaOps>(device, options);
+  if (device.kind == DeviceKind::kCuda) {
+    const int count = cuda::num_visible_devices();
+    if (device.index >= count)
+      throw Error(ErrorKind::kDevice, "device {}: {} CUDA devices are visible", to_string(device), count);
+    return std::make_unique<cuda::CudaOps>(device, options);
+  }
 #endif
   if (device.kind != DeviceKind::kCpu) {
     throw Error(ErrorKind::kDevice, "device {}: this build of tokenmill has no CUDA; choose --device cpu",

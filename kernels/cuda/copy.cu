@@ -39,17 +39,9 @@ __global__ void gather_rows_kernel(Rows<Word> out, Rows<const Word> x, const int
 /// minus_zero: a word of negative zeros of the table's dtype.
 template <typename Word>
 __global__ void embed_kernel(Rows<Word> out, Rows<const Word> table, const int32_t* token_ids,
-                             const int32_t* last_token, int num_slots, int64_t first_id, Word minus_zero,
-                             FaultWord fault) {
+                             const int32_t* last_token, int num_slots, int64_t first_id, Word minus_zero) {
   int32_t id = token_ids[blockIdx.x];
-  if (id < 0) {
-    const int32_t slot = -1 - id;
-    if (slot >= num_slots) {
-      if (threadIdx.x == 0) fault.report(Fault::kSlotOutside, slot, num_slots);
-      return;
-    }
-    id = last_token[slot];
-  }
+  if (id < 0) id = -1 - id < num_slots ? last_token[-1 - id] : -1;
   Word* row = out.data + blockIdx.x * out.stride;
   const int64_t index = id - first_id;
   if (index >= 0 && index < table.count) {
@@ -102,7 +94,7 @@ void CudaOps::do_embed(TensorView out, const Embedding& table, TensorView token_
   dispatch_words(out, rows, [&]<typename Word>() {
     TM_CUDA(gpu::launch(embed_kernel<Word>, row_launch(out.rows(), kThreads, "embed"), as_rows<Word>(out),
                         as_rows<const Word>(rows), device_data<int32_t>(token_ids), device_data<int32_t>(last_token),
-                        last_token.cols(), first_id, minus_zero_word<Word>(out.dtype()), fault_word()));
+                        last_token.cols(), first_id, minus_zero_word<Word>(out.dtype())));
   });
 }
 

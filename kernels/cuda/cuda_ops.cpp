@@ -14,7 +14,6 @@ std::string describe(const FaultRecord& record) {
   switch (static_cast<Fault>(record.fault)) {
     case Fault::kNone: return "nothing";
     case Fault::kRowOutside: return fmt::format("row {} of a matrix of {} rows", record.found, record.limit);
-    case Fault::kSlotOutside: return fmt::format("last token of slot {} of {}", record.found, record.limit);
     case Fault::kKvSlotOutside: return fmt::format("KV slot {} of a pool of {}", record.found, record.limit);
     case Fault::kTopKOfShortlist:
       return fmt::format("a shortlist of a row with top-k {}; it must be 1 to {}", record.found, record.limit);
@@ -49,7 +48,12 @@ std::string CudaOps::describe() const {
 std::string CudaOps::numerics() const {
   // What else the choice of attention depends on is the model and, through its shared memory, the architecture.
   const char* attention = asked_attention_ == AttentionBackend::kReference ? "-reference_attention" : "";
-  return fmt::format("cuda-sm_{}{}", facts_.compute_capability, attention);
+#ifdef TOKENMILL_CUDA_EMULATED
+  const char* machine = "-emulated";  // rounds otherwise than a GPU
+#else
+  const char* machine = "";
+#endif
+  return fmt::format("cuda-sm_{}{}{}", facts_.compute_capability, machine, attention);
 }
 
 void CudaOps::check_fault() const {

@@ -11,7 +11,6 @@ namespace tokenmill::cuda {
 enum class Fault : int32_t {
   kNone,
   kRowOutside,
-  kSlotOutside,
   kKvSlotOutside,
   kTopKOfShortlist,
   kShortlistOverflow,

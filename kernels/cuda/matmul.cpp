@@ -20,6 +20,14 @@ cudaDataType_t cuda_type(DType dtype) {
 /// that any number of rows fits it.
 constexpr int64_t kTypicalRows = 256;
 
+/// What the widest load takes; the storage of weights has it.
+constexpr uint32_t kVectorBytes = 16;
+
+bool has_aligned_rows(const TensorView& view) {
+  return reinterpret_cast<uintptr_t>(view.data()) % kVectorBytes == 0 &&
+         view.row_stride() * dtype_size(view.dtype()) % kVectorBytes == 0;
+}
+
 /// Owners of cuBLASLt's handles.
 template <typename Handle, cublasStatus_t (*destroy)(Handle)>
 struct Owner {
@@ -97,11 +105,10 @@ Matmul::Plan& Matmul::plan(const Key& key) {
   set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(workspace_.num_bytes()));
   // Split-K adds parts up in an order of its own: only algorithms without it.
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE));
-  // Rows of x and out are slices of wider matrices at times: what their elements guarantee, no more.
-  const auto in_bytes = static_cast<uint32_t>(dtype_size(key.weights));
-  const auto out_bytes = static_cast<uint32_t>(dtype_size(key.out));
-  const auto x_alignment = key.in_features % 8 == 0 ? 16u : in_bytes;
-  const auto out_alignment = key.out_features % 8 == 0 ? 16u : out_bytes;
+  // Rows of x and out are slices of wider matrices at times. Unless told, the library takes 256 bytes for granted.
+  const auto x_alignment = key.aligned ? kVectorBytes : static_cast<uint32_t>(dtype_size(key.weights));
+  const auto out_alignment = key.aligned ? kVectorBytes : static_cast<uint32_t>(dtype_size(key.out));
+  set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kVectorBytes);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, x_alignment);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, out_alignment);
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, out_alignment);
@@ -122,7 +129,9 @@ Matmul::Plan& Matmul::plan(const Key& key) {
 
 void Matmul::run(TensorView out, TensorView x, const void* weights, TensorView bias, TensorView residual) {
   TM_ASSERT(!bias.defined() || bias.dtype() == out.dtype(), "bias {} for {}", bias.describe(), out.describe());
-  Plan& p = plan({out.cols(), x.cols(), x.dtype(), out.dtype(), bias.defined()});
+  const bool aligned = has_aligned_rows(x) && has_aligned_rows(out) &&
+                       (!residual.defined() || has_aligned_rows(residual));
+  Plan& p = plan({out.cols(), x.cols(), x.dtype(), out.dtype(), bias.defined(), aligned});
   if (bias.defined()) set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data());
   const TensorView& added = residual.defined() ? residual : out;
   p.set_rows(x.rows(), x.row_stride(), added.row_stride(), out.row_stride());

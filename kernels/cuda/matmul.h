@@ -32,9 +32,10 @@ class Matmul {
     int64_t out_features, in_features;
     DType weights, out;
     bool bias;
+    bool aligned;  // rows of x, residual and out start at multiples of 16 bytes
     bool operator<(const Key& o) const {
-      return std::tie(out_features, in_features, weights, out, bias) <
-             std::tie(o.out_features, o.in_features, o.weights, o.out, o.bias);
+      return std::tie(out_features, in_features, weights, out, bias, aligned) <
+             std::tie(o.out_features, o.in_features, o.weights, o.out, o.bias, o.aligned);
     }
   };
   struct Plan;

@@ -212,7 +212,7 @@ void CudaOps::do_pick_listed(const PickResult& out, const HeadTiles& tiles, Tens
 bool CudaOps::do_shortlists_fit(TensorView lists) {
   std::vector<int32_t> counts(static_cast<size_t>(lists.rows()));
   TM_CUDA(cudaMemcpy2DAsync(counts.data(), sizeof(int32_t), lists.data(), lists.row_stride() * sizeof(int32_t),
-                            sizeof(int32_t), counts.size(), cudaMemcpyDeviceToHost, stream_.handle()));
+                            sizeof(int32_t), counts.size(), cudaMemcpyDefault, stream_.handle()));
   stream_.synchronize();
   const int64_t capacity = (lists.cols() - 1) / 3;
   return std::all_of(counts.begin(), counts.end(), [&](int32_t count) { return count <= capacity; });

@@ -64,5 +64,7 @@ cudaError_t enqueue_kernel(cudaStream_t stream, const LaunchShape& shape, std::f
 
 /// True if the bytes lie in one live allocation of device memory; 0 bytes always do.
 bool in_device_memory(const void* pointer, size_t num_bytes);
+/// The same for memory that kernels reach: a device's, or pinned.
+bool reachable_by_kernels(const void* pointer, size_t num_bytes);
 
 }  // namespace tokenmill::emulation

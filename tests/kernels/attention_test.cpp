@@ -46,9 +46,10 @@ struct Sequence {
 };
 
 /// Feeds `sequences` through the cache in steps of chunk tokens each (all sequences in one step) and returns the
-/// outputs of every token of every sequence.
+/// outputs of every token of every sequence. Steps that end before token `first` store keys and values only.
 std::vector<HostTensor> run(Ops& ops, const Shape& s, DType dtype, const std::vector<const Sequence*>& sequences,
-                            int64_t chunk, const AttentionParams& params, double poison = NAN) {
+                            int64_t chunk, const AttentionParams& params, double poison = NAN,
+                            int64_t first = 0) {
   int64_t room = 2048;
   for (const Sequence* sequence : sequences) room = std::max(room, sequence->length());
   PagedSequences paged(ops, spec_of(s, dtype), static_cast<int64_t>(sequences.size()), room, poison);
@@ -87,7 +88,7 @@ std::vector<HostTensor> run(Ops& ops, const Shape& s, DType dtype, const std::ve
     ops.plan(step);
     const KvLayer layer{&paged.pool(), 1, 0};
     ops.rope_and_store_kv({.q = q, .k = k, .v = v, .cos_sin = cos_sin}, step, layer);
-    ops.attention(out, q, step, layer, params);
+    if (done + chunk > first) ops.attention(out, q, step, layer, params);
     ops.stream().synchronize();
     CHECK(out.gaps_intact());
     row = 0;
@@ -142,9 +143,11 @@ constexpr Shape kShapes[] = {
 
 TEST_CASE("attention matches the f64 reference over grouped, odd and unequal heads, with windows and softcap") {
   for (Ops* ops : test::backends()) {
+    const std::vector<int64_t> lengths =
+        test::is_slow(*ops) ? std::vector<int64_t>{1, 17} : std::vector<int64_t>{1, 15, 17, 70};
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       for (const Shape& s : kShapes) {
-        for (const int64_t length : {1, 15, 17, 70}) {
+        for (const int64_t length : lengths) {
           for (const AttentionParams params :
                {AttentionParams{0.3f, 0, 0}, AttentionParams{0.2f, 9, 0}, AttentionParams{0.5f, 0, 3.0f}}) {
             CAPTURE(ops->describe());
@@ -167,10 +170,16 @@ TEST_CASE("attention matches the f64 reference over grouped, odd and unequal hea
 TEST_CASE("attention over several splits matches the f64 reference") {
   const Shape s{6, 2, 16, 16, 16};
   for (Ops* ops : test::backends()) {
+    const int64_t first = test::is_slow(*ops) ? 1080 : 0, chunk = test::is_slow(*ops) ? 360 : 400;
     const Sequence sequence(s, DType::kF32, 1100, 22);
     for (const AttentionParams params : {AttentionParams{0.3f, 0, 0}, AttentionParams{0.3f, 600, 0}}) {
-      const auto got = run(*ops, s, DType::kF32, {&sequence}, 400, params);
-      CHECK_EQ(test::differences(got[0].values(), want(s, sequence, params), test::tolerance(DType::kF32)), "");
+      const auto got = run(*ops, s, DType::kF32, {&sequence}, chunk, params, NAN, first);
+      const auto tail = [&](reference::Values all) {
+        all.erase(all.begin(), all.begin() + first * s.heads * s.v_dim);
+        return all;
+      };
+      CHECK_EQ(test::differences(tail(got[0].values()), tail(want(s, sequence, params)), test::tolerance(DType::kF32)),
+               "");
     }
   }
 }
@@ -299,7 +308,7 @@ TEST_CASE("padding tokens are written nowhere") {
     CHECK(std::isnan(paged.stored_key(0, 0, 1, 0, 0)));
     step.groups[0].slot_mapping.as<int64_t>()[1] = 1 << 20;
     ops->rope_and_store_kv({.q = q, .k = k, .v = v, .cos_sin = cos_sin}, step, {&paged.pool(), 0, 0});
-    CHECK_THROWS_WITH_AS(ops->stream().synchronize(), doctest::Contains("slot 1048576 of token 1"), Error);
+    CHECK_THROWS_WITH_AS(ops->stream().synchronize(), doctest::Contains("slot 1048576 of "), Error);
   }
 }
 

@@ -190,9 +190,10 @@ TEST_CASE("weights are their storage: objects made over a finished copy of it co
         }
         const Buffer packed_copy = ops->memory().allocate(packed.num_bytes()),
                      rows_copy = ops->memory().allocate(rows.num_bytes());
-        std::copy(packed.bytes().begin(), packed.bytes().end(), packed_copy.bytes().begin());
-        std::copy(rows.bytes().begin(), rows.bytes().end(), rows_copy.bytes().begin());
-        const auto other_ops = test::cpu_backend(ops->numerics().substr(4), 2);
+        ops->stream().copy(packed_copy.data(), packed.data(), packed.num_bytes());
+        ops->stream().copy(rows_copy.data(), rows.data(), rows.num_bytes());
+        ops->stream().synchronize();
+        const auto other_ops = test::another(*ops);
         CHECK_EQ(other_ops->weight_layout(), ops->weight_layout());
         const auto linear_again = other_ops->make_linear(spec, packed_copy.bytes());
         const auto embedding_again = other_ops->make_embedding(spec, rows_copy.bytes());
@@ -212,7 +213,7 @@ TEST_CASE("weights are their storage: objects made over a finished copy of it co
         other_ops->embed(row_again, *embedding_again, ids, last);
         other_ops->stream().synchronize();
         CHECK(row_again.values() == row.values());
-        CHECK(std::equal(packed.bytes().begin(), packed.bytes().end(), packed_copy.bytes().begin()));
+        CHECK(test::download(*ops, packed) == test::download(*ops, packed_copy));
       }
     }
   }

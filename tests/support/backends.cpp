@@ -3,6 +3,10 @@
 #include <algorithm>
 #include <cstdio>
 
+#ifdef TOKENMILL_CUDA
+#include "kernels/cuda/cuda_device.h"
+#endif
+
 namespace tokenmill::test {
 
 std::vector<std::string> cpu_isas() {
@@ -26,7 +30,11 @@ std::vector<Ops*> backends() {
     std::vector<std::unique_ptr<Ops>> made;
     for (const std::string& isa : cpu_isas()) made.push_back(cpu_backend(isa, 2));
 #ifdef TOKENMILL_CUDA
-    made.push_back(make_ops({DeviceKind::kCuda, 0}, {}));
+    if (cuda::num_visible_devices() > 0) {
+      made.push_back(make_ops(cuda::select_device(0), {}));
+    } else {
+      std::fprintf(stderr, "skipping cuda: no device is visible\n");
+    }
 #endif
     return made;
   }();
@@ -35,8 +43,28 @@ std::vector<Ops*> backends() {
   return list;
 }
 
+bool is_slow([[maybe_unused]] const Ops& ops) {
+#ifdef TOKENMILL_CUDA_EMULATED
+  return ops.device().kind == DeviceKind::kCuda;
+#else
+  return false;
+#endif
+}
+
 std::unique_ptr<Ops> cpu_backend(const std::string& isa, int num_threads) {
   return make_ops({}, {.num_threads = num_threads, .cpu_isa = isa});
+}
+
+std::unique_ptr<Ops> another(const Ops& ops) {
+  if (ops.device().kind != DeviceKind::kCpu) return make_ops(ops.device(), {});
+  return cpu_backend(ops.numerics().substr(4), 2);
+}
+
+std::vector<std::byte> download(Ops& ops, const Buffer& buffer) {
+  std::vector<std::byte> bytes(static_cast<size_t>(buffer.num_bytes()));
+  ops.stream().copy(bytes.data(), buffer.data(), buffer.num_bytes());
+  ops.stream().synchronize();
+  return bytes;
 }
 
 void push(WeightSink& sink, int part, std::span<const std::byte> bytes) {

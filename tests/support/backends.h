@@ -15,8 +15,17 @@ std::vector<std::string> cpu_isas();
 /// One Ops per CPU instruction set this machine has (2 threads each) and per other device it has; alive until the end.
 std::vector<Ops*> backends();
 
+/// An emulated device: tests with much work do less of it there.
+bool is_slow(const Ops& ops);
+
 /// A backend of one instruction set with a number of threads.
 std::unique_ptr<Ops> cpu_backend(const std::string& isa, int num_threads);
+
+/// A second backend that is made as `ops` was.
+std::unique_ptr<Ops> another(const Ops& ops);
+
+/// What lies in memory of a device, waited for.
+std::vector<std::byte> download(Ops& ops, const Buffer& buffer);
 
 /// A linear (or embedding) of the values in w [out_features, in_features], pushed in uneven chunks. Owns its storage.
 class TestLinear {

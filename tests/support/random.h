@@ -4,6 +4,7 @@
 
 #include "kernels/core/tensor.h"
 #include "kernels/random.h"
+#include "tests/support/visible_memory.h"
 
 namespace tokenmill::test {
 
@@ -22,7 +23,7 @@ class Random {
   int64_t next_ = 0;
 };
 
-/// A host tensor that owns its memory: rows `padding` elements further apart than they are wide, guard values (NaN) in
+/// A tensor that host and device reach and that owns its memory: rows `padding` elements further apart than they are wide, guard values (NaN) in
 /// the gaps and around, so that a read or write outside shows.
 class HostTensor {
  public:
@@ -46,7 +47,7 @@ class HostTensor {
   HostTensor& fill(double value);
 
  private:
-  std::vector<std::byte> storage_;
+  VisibleVector<std::byte> storage_;
   int64_t offset_ = 0;
   TensorView view_;
 };

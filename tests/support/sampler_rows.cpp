@@ -8,7 +8,7 @@ namespace {
 constexpr int64_t kMostListed = 128;
 constexpr double kMasked = -INFINITY;
 
-TensorView view_of(const std::vector<int32_t>& ids) {
+TensorView view_of(const VisibleVector<int32_t>& ids) {
   static int32_t none = 0;
   const void* data = ids.empty() ? &none : ids.data();
   return TensorView(const_cast<void*>(data), DType::kI32, {static_cast<int64_t>(ids.size())});

@@ -51,7 +51,7 @@ class SamplerRows {
   HostTensor positions_, tokens_, slots_, forced_, num_top_, listed_slots_;
   HostTensor ids_, logprobs_, status_;
   std::vector<std::vector<int32_t>> masked_;  // per row
-  std::vector<int32_t> masked_offsets_, masked_ids_;
+  VisibleVector<int32_t> masked_offsets_, masked_ids_;
   std::vector<HostTensor> report_storage_;
   LogprobResult reported_;
 };

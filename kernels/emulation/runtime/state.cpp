@@ -193,12 +193,20 @@ std::string last_failure() {
   return state().failure;
 }
 
-bool in_device_memory(const void* pointer, size_t num_bytes) {
+namespace {
+
+bool in_one_allocation(const void* pointer, size_t num_bytes, bool pinned_too) {
   if (num_bytes == 0) return true;
   Lock lock(state().mutex);
   const auto found = find_allocation(pointer);
-  return found && found->allocation.kind == MemoryKind::kDevice &&
+  return found && (pinned_too || found->allocation.kind == MemoryKind::kDevice) &&
          reinterpret_cast<uintptr_t>(pointer) - found->start + num_bytes <= found->allocation.num_bytes;
 }
+
+}  // namespace
+
+bool in_device_memory(const void* pointer, size_t num_bytes) { return in_one_allocation(pointer, num_bytes, false); }
+
+bool reachable_by_kernels(const void* pointer, size_t num_bytes) { return in_one_allocation(pointer, num_bytes, true); }
 
 }  // namespace tokenmill::emulation
