@@ -7,6 +7,7 @@
 #include "engine/models/layer_costs.h"
 #include "kernels/core/clock.h"
 #include "kernels/core/log.h"
+#include "kernels/device_choice.h"
 #include "parallel/measure_route.h"
 
 namespace tokenmill::app {
@@ -68,6 +69,12 @@ int64_t choose_overlap(const RankPlan& plan, Ops& ops, DType dtype, const parall
   return parallel::gather_values(tp, from())[0];
 }
 
+/// Collective over node: the ranks that name the same owner.
+int count_sharers(const parallel::Comm& node, const std::string& owner) {
+  const std::vector<std::string> all = parallel::gather_bytes(node, owner);
+  return static_cast<int>(std::count(all.begin(), all.end(), owner));
+}
+
 /// Collective over the ranks of a replica: per KV group, what all of them have room for.
 std::vector<int64_t> common_blocks(const parallel::Comm& replica, std::vector<int64_t> num_blocks) {
   const std::string mine(reinterpret_cast<const char*>(num_blocks.data()), num_blocks.size() * sizeof(int64_t));
@@ -115,7 +122,8 @@ std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ra
   parallel::agree_on(world, [&] {
     const Lap lap(*replica, "open");
     const int threads = options.threads ? static_cast<int>(*options.threads) : ranks.share.num_threads;
-    replica->ops = make_ops(Device{}, {.num_threads = threads,
+    const int local_rank = ranks.topology.ranks[static_cast<size_t>(world.rank())].local_rank;
+    replica->ops = make_ops(choose_device_of(options, local_rank), {.num_threads = threads,
                                        .cpu_isa = options.cpu_isa,
                                        .attention_backend = options.attention_backend});
     replica->choice = choose_model(options, *replica->ops);
@@ -126,9 +134,12 @@ std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ra
   const ModelConfig& config = replica->choice.checkpoint->config();
   replica->stages = stages_of(options, config, measured_costs(options, *replica, world));
   replica->weight_sharers = weight_sharers(ranks.groups, *replica->ops);
+  const int ranks_on_device = count_sharers(
+      ranks.groups.node, parallel::agree_on(world, [&] { return memory_owner(replica->ops->device()); }));
   parallel::agree_on(world, [&] {
     const Lap lap(*replica, "plan");
     RankShare share = ranks.share;
+    share.ranks_on_device = ranks_on_device;
     share.weight_sharers = replica->weight_sharers.size();
     replica->plan = plan_rank(options, share, replica->choice, *replica->ops,
                               shard_at(options, ranks.groups.place, replica->stages));

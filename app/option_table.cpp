@@ -275,11 +275,10 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"deterministic", "Engine", S::kSwitch, "BOOL", "same bits for a row whatever runs beside it", "true", kEngines,
      read_deterministic, shown<&RunOptions::deterministic>},
 
-    {"device", "Devices and ranks", S::kValue, "NAME", "auto or cpu", "auto", kEngines | kBenchKernels,
+    {"device", "Devices and ranks", S::kValue, "NAME",
+     "auto, cpu or cuda; auto is a GPU where the build and the node have one", "auto", kEngines | kBenchKernels,
      [](RunOptions& o, const Setting& s) {
-       if (s.values.at(0) == "cuda")
-         throw Error(ErrorKind::kConfig, "{} is cuda, which is not available in this version; use cpu", s.where);
-       o.device = read_word(s, {"auto", "cpu"});
+       o.device = read_word(s, {"auto", "cpu", "cuda"});
      },
      shown<&RunOptions::device>},
     {"cpu-isa", "Devices and ranks", S::kValue, "NAME", "auto, avx2, avx512 or avx512_bf16", "auto",

@@ -106,7 +106,7 @@ struct RunOptions {
   bool deterministic = true;
 
   // Layout
-  std::string device = "auto";     ///< auto, cpu
+  std::string device = "auto";     ///< auto, cpu, cuda
   std::string cpu_isa = "auto";    ///< auto or a name of kernels/cpu's table
   std::string attention_backend = "auto";  ///< of a CUDA device: auto or a name of kernels/cuda's table
   std::optional<int64_t> threads;  ///< per rank; empty: the rank's share of its affinity mask

@@ -42,7 +42,7 @@ MemoryRequest memory_request(const RunOptions& options, const RankShare& share, 
   const bool cpu = ops.device().kind == DeviceKind::kCpu;
   r.total_bytes = ops.memory().total_bytes();
   r.utilization = options.gpu_memory_utilization.value_or(cpu ? kDefaultUtilizationCpu : kDefaultUtilizationGpu);
-  r.ranks_on_device = cpu ? share.ranks_on_node : 1;
+  r.ranks_on_device = share.ranks_on_device;
   const int64_t tokens = limits.max_num_batched_tokens, rows = limits.max_logits_rows;
   r.activation_bytes = model.activation_bytes(choice.dtype, tokens, rows) +
                        ops.workspace_bytes(model.workspace(choice.dtype, options.block_size, tokens, rows)) +
@@ -73,12 +73,13 @@ int64_t choose_max_adjusted(const RunOptions& options, const GenerationDefaults&
   return all ? options.max_num_seqs : std::clamp<int64_t>(kTableBytes / (8 * vocab_size), 1, options.max_num_seqs);
 }
 
-RankShare share_of(const parallel::Topology& topology, const std::vector<parallel::GridPlace>& places, int rank) {
+RankShare share_of(const parallel::Topology& topology, const std::vector<parallel::GridPlace>& places, int rank,
+                   int devices_on_node) {
   const parallel::RankPlace& place = topology.ranks.at(static_cast<size_t>(rank));
   const auto on_node = std::count_if(topology.ranks.begin(), topology.ranks.end(),
                                      [&](const parallel::RankPlace& other) { return other.node == place.node; });
   return {.num_threads = place.num_threads,
-          .ranks_on_node = static_cast<int>(on_node),
+          .ranks_on_device = 1 + (static_cast<int>(on_node) - place.local_rank % devices_on_node - 1) / devices_on_node,
           .window_bytes = parallel::planned_window_bytes(topology, places, rank)};
 }
 

@@ -17,13 +17,14 @@ namespace tokenmill::app {
 /// What a rank has of its node.
 struct RankShare {
   int num_threads = 1;    ///< its share of the affinity mask
-  int ranks_on_node = 1;  ///< ranks that share this node's memory
+  int ranks_on_device = 1;  ///< ranks that share the memory of its device, for the CPU the node's
   int weight_sharers = 1;  ///< ranks that have one copy of the weights between them
   int64_t window_bytes = 0;  ///< parallel::planned_window_bytes()
 };
 
-/// All but weight_sharers. places: lay_grid().
-RankShare share_of(const parallel::Topology& topology, const std::vector<parallel::GridPlace>& places, int rank);
+/// All but weight_sharers. places: lay_grid(). The ranks of a node take its devices in turn.
+RankShare share_of(const parallel::Topology& topology, const std::vector<parallel::GridPlace>& places, int rank,
+                   int devices_on_node = 1);
 
 /// What one rank will hold and how its memory is divided, before anything large is read or allocated.
 struct RankPlan {

@@ -71,6 +71,8 @@ JsonValue json_of(const bench::Limits& l) {
 int bench_kernels(RunOptions options, std::ostream& out) {
   finish_options(options, "bench kernels", 1);
   check_filter(options.bench.kernels);
+  if (options.device == "cuda")
+    throw Error(ErrorKind::kConfig, "--device cuda: bench kernels measures the CPU; use --device cpu");
   JsonOutput output(options.bench.output_json);
   const int threads =
       options.threads ? static_cast<int>(*options.threads) : parallel::CpuSet::of_this_process().count();

@@ -26,6 +26,7 @@
 #include "jobs/job.h"
 #include "kernels/core/clock.h"
 #include "kernels/core/log.h"
+#include "kernels/device_choice.h"
 
 namespace tokenmill::app {
 namespace {
@@ -35,7 +36,7 @@ void print_banner(const RunOptions& options, const Ranks& ranks, const Replica& 
                   const std::vector<RankFigures>& all, const std::string& mpi) {
   constexpr size_t kMostLines = 32;  // of the printed map
   const ModelChoice& choice = replica.choice;
-  log::info("tokenmill {} | {} | {}", kVersion, mpi, describe_grid(ranks.topology, ranks.groups.grid));
+  log::info("tokenmill {} | {}, {} | {}", kVersion, mpi, describe_cuda_build(), describe_grid(ranks.topology, ranks.groups.grid));
   log::info("model {} | {}, {:.1f} M parameters, {}, up to {} tokens a row", options.model,
             choice.checkpoint->config().architecture, static_cast<double>(replica.plan.builder->num_parameters()) / 1e6,
             to_string(choice.dtype), format_count(choice.max_model_len));

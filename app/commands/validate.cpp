@@ -23,6 +23,7 @@
 #include "jobs/index.h"
 #include "jobs/job.h"
 #include "jobs/output_dir.h"
+#include "kernels/device_choice.h"
 
 namespace tokenmill::app {
 namespace {
@@ -52,10 +53,10 @@ class PlannedRanks {
     const std::vector<parallel::GridPlace> places = parallel::lay_grid(topology, grid);
     for (size_t rank = 0; rank < places.size(); ++rank) {
       const parallel::GridPlace& place = places[rank];
-      RankShare share = share_of(topology, places, static_cast<int>(rank));
-      share.weight_sharers = num_sharers(topology, places, rank);
+      RankShare share = share_of(topology, places, static_cast<int>(rank), num_devices(ops.device().kind));
+      if (ops.device().kind == DeviceKind::kCpu) share.weight_sharers = num_sharers(topology, places, rank);
       // Ranks of equal shards and shares are planned once.
-      const auto key = std::tuple(place.pp_rank, place.tp_rank, share.ranks_on_node, share.num_threads,
+      const auto key = std::tuple(place.pp_rank, place.tp_rank, share.ranks_on_device, share.num_threads,
                                   share.weight_sharers, share.window_bytes);
       auto found = plans_.find(key);
       if (found == plans_.end()) {
@@ -157,7 +158,7 @@ int validate_job(RunOptions options, std::ostream& out) {
 
   const int threads = options.threads ? static_cast<int>(*options.threads) : topology.ranks[0].num_threads;
   const std::unique_ptr<Ops> ops = make_ops(
-      Device{},
+      choose_device_of(options, 0),
       {.num_threads = threads, .cpu_isa = options.cpu_isa, .attention_backend = options.attention_backend});
   const ModelChoice choice = choose_model(options, *ops);
   const bool continues = check_output(options, job_facts(options, choice, ops->numerics()));

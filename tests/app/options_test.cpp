@@ -219,7 +219,7 @@ TEST_CASE("values outside their range name what is allowed") {
             "--num-prompts is not an option of this command; --help lists them"},
            {{"-x", "1"},
             "-x is not an option of run; options begin with two dashes (short ones: -tp, -pp, -dp), and --help lists them"},
-           {{"--device", "cuda"}, "--device is cuda, which is not available in this version; use cpu"},
+           {{"--device", "tpu"}, "--device is tpu; it must be one of auto, cpu, cuda"},
            {{"--date", "2024-13-01"}, "--date is 2024-13-01; it must be a day as YYYY-MM-DD"},
            {{"--deterministic", "false"},
             "--deterministic is false; this version has only deterministic paths: leave it out"},

@@ -12,6 +12,7 @@
 #include "kernels/core/error.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "tests/engine/models/loaded_model.h"
+#include "tests/support/backends.h"
 #include "tests/support/fake_ops.h"
 
 namespace tokenmill {
@@ -59,11 +60,12 @@ void check_jobs(Ops& ops, const std::string& name, int64_t max_num_seqs, int64_t
   }
 }
 
-TEST_CASE("jobs through the engine give transformers' tokens on the CPU device") {
-  const auto ops = make_ops({}, {.num_threads = 2});
-  for (const char* name : {"tiny-llama", "tiny-mistral", "tiny-qwen3"}) {
-    check_jobs(*ops, name, 3, 16);
-    check_jobs(*ops, name, 8, 512);
+TEST_CASE("jobs through the engine give transformers' tokens on every device") {
+  for (Ops* ops : test::backends()) {
+    for (const char* name : {"tiny-llama", "tiny-mistral", "tiny-qwen3"}) {
+      check_jobs(*ops, name, 3, 16);
+      if (!test::is_slow(*ops)) check_jobs(*ops, name, 8, 512);
+    }
   }
 }
 
