@@ -31,8 +31,8 @@ Device choose_device_of(const RunOptions& options, int local_rank) {
     throw Error(ErrorKind::kConfig,
                 "--{}-parallel-size {} on {}: a GPU of this version holds the whole model; leave the option out, so "
                 "that every rank is a replica (--data-parallel-size), or use --device cpu",
-                tensor ? "tensor" : "pipeline",
-                tensor ? options.tensor_parallel_size : options.pipeline_parallel_size, to_string(device));
+                tensor ? "tensor" : "pipeline", tensor ? options.tensor_parallel_size : options.pipeline_parallel_size,
+                to_string(device));
   }
   if (!options.weight_cache.empty()) {
     throw Error(ErrorKind::kConfig,

@@ -8,10 +8,14 @@ namespace {
 
 cudaDataType_t cuda_type(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return CUDA_R_32F;
-    case DType::kBF16: return CUDA_R_16BF;
-    case DType::kF16: return CUDA_R_16F;
-    default: TM_ASSERT(false, "a product of {}", to_string(dtype));
+    case DType::kF32:
+      return CUDA_R_32F;
+    case DType::kBF16:
+      return CUDA_R_16BF;
+    case DType::kF16:
+      return CUDA_R_16F;
+    default:
+      TM_ASSERT(false, "a product of {}", to_string(dtype));
   }
   return CUDA_R_32F;
 }
@@ -129,8 +133,8 @@ Matmul::Plan& Matmul::plan(const Key& key) {
 
 void Matmul::run(TensorView out, TensorView x, const void* weights, TensorView bias, TensorView residual) {
   TM_ASSERT(!bias.defined() || bias.dtype() == out.dtype(), "bias {} for {}", bias.describe(), out.describe());
-  const bool aligned = has_aligned_rows(x) && has_aligned_rows(out) &&
-                       (!residual.defined() || has_aligned_rows(residual));
+  const bool aligned =
+      has_aligned_rows(x) && has_aligned_rows(out) && (!residual.defined() || has_aligned_rows(residual));
   Plan& p = plan({out.cols(), x.cols(), x.dtype(), out.dtype(), bias.defined(), aligned});
   if (bias.defined()) set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias.data());
   const TensorView& added = residual.defined() ? residual : out;
