@@ -5,45 +5,19 @@
 #include <limits>
 #include <numeric>
 
+#include "tests/support/attention_sequences.h"
 #include "tests/support/backends.h"
-#include "tests/support/paged_sequences.h"
 #include "tests/support/reference.h"
 #include "tests/support/tolerance.h"
 
 using namespace tokenmill;
+using Sequence = test::AttentionSequence;
+using Shape = test::AttentionShape;
 using test::HostTensor;
 using test::PagedSequences;
 using test::SequenceInput;
 
 namespace {
-
-struct Shape {
-  int64_t heads, kv_heads, k_dim, v_dim, block_size;
-};
-
-KvSpec spec_of(const Shape& s, DType dtype) {
-  return {.num_layers = 2,
-          .num_kv_heads = s.kv_heads,
-          .k_dim = s.k_dim,
-          .v_dim = s.v_dim,
-          .dtype = dtype,
-          .block_size = s.block_size};
-}
-
-/// All q, k, v of one sequence: the truth that any chunking has to reproduce.
-struct Sequence {
-  Sequence(const Shape& s, DType dtype, int64_t length, uint64_t seed)
-      : q(dtype, {length, s.heads * s.k_dim}),
-        k(dtype, {length, s.kv_heads * s.k_dim}),
-        v(dtype, {length, s.kv_heads * s.v_dim}) {
-    test::Random random(seed);
-    q.fill_random(random, -2, 2);
-    k.fill_random(random, -2, 2);
-    v.fill_random(random);
-  }
-  int64_t length() const { return q.view().rows(); }
-  HostTensor q, k, v;
-};
 
 /// Feeds `sequences` through the cache in steps of chunk tokens each (all sequences in one step) and returns the
 /// outputs of every token of every sequence. Steps that end before token `first` store keys and values only.
@@ -52,7 +26,7 @@ std::vector<HostTensor> run(Ops& ops, const Shape& s, DType dtype, const std::ve
                             int64_t first = 0) {
   int64_t room = 2048;
   for (const Sequence* sequence : sequences) room = std::max(room, sequence->length());
-  PagedSequences paged(ops, spec_of(s, dtype), static_cast<int64_t>(sequences.size()), room, poison);
+  PagedSequences paged(ops, test::spec_of(s, dtype), static_cast<int64_t>(sequences.size()), room, poison);
   std::vector<HostTensor> outputs;
   for (const Sequence* sequence : sequences) {
     outputs.emplace_back(dtype, std::initializer_list<int64_t>{sequence->length(), s.heads * s.v_dim});
@@ -66,32 +40,9 @@ std::vector<HostTensor> run(Ops& ops, const Shape& s, DType dtype, const std::ve
       tokens += count;
     }
     if (tokens == 0) break;
-    const StepTensors& step = paged.step(inputs);
-    HostTensor q(dtype, {tokens, s.heads * s.k_dim}, 8), k(dtype, {tokens, s.kv_heads * s.k_dim}),
-        v(dtype, {tokens, s.kv_heads * s.v_dim}), out(dtype, {tokens, s.heads * s.v_dim}, 4);
-    const auto copy_rows = [&](const HostTensor& from, int64_t from_row, const HostTensor& to, int64_t to_row,
-                               int64_t n) {
-      for (int64_t r = 0; r < n; ++r) {
-        for (int64_t c = 0; c < from.view().cols(); ++c) {
-          HostTensor::set_at(to.view(), to_row + r, c, from.get(from_row + r, c));
-        }
-      }
-    };
+    const HostTensor out = test::attention_step(ops, paged, s, dtype, sequences, inputs, params,
+                                                {.attend = done + chunk > first, .padding = 4});
     int64_t row = 0;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      copy_rows(sequences[i]->q, inputs[i].context, q, row, inputs[i].tokens);
-      copy_rows(sequences[i]->k, inputs[i].context, k, row, inputs[i].tokens);
-      copy_rows(sequences[i]->v, inputs[i].context, v, row, inputs[i].tokens);
-      row += inputs[i].tokens;
-    }
-    HostTensor cos_sin(DType::kF32, {tokens, 0});
-    ops.plan(step);
-    const KvLayer layer{&paged.pool(), 1, 0};
-    ops.rope_and_store_kv({.q = q, .k = k, .v = v, .cos_sin = cos_sin}, step, layer);
-    if (done + chunk > first) ops.attention(out, q, step, layer, params);
-    ops.stream().synchronize();
-    CHECK(out.gaps_intact());
-    row = 0;
     for (size_t i = 0; i < inputs.size(); ++i) {
       for (int64_t r = 0; r < inputs[i].tokens; ++r, ++row) {
         for (int64_t c = 0; c < s.heads * s.v_dim; ++c) outputs[i].set(inputs[i].context + r, c, out.get(row, c));
@@ -99,35 +50,6 @@ std::vector<HostTensor> run(Ops& ops, const Shape& s, DType dtype, const std::ve
     }
   }
   return outputs;
-}
-
-reference::Values want(const Shape& s, const Sequence& sequence, const AttentionParams& params) {
-  reference::Values out;
-  const auto q = sequence.q.values(), k = sequence.k.values(), v = sequence.v.values();
-  const auto head_values = [&](const reference::Values& all, int64_t head, int64_t dim) {
-    reference::Values one;
-    const int64_t width = s.kv_heads * dim;
-    for (int64_t t = 0; t < sequence.length(); ++t) {
-      const auto begin = all.begin() + t * width + head * dim;
-      one.insert(one.end(), begin, begin + dim);
-    }
-    return one;
-  };
-  std::vector<reference::Values> keys, values;
-  for (int64_t h = 0; h < s.kv_heads; ++h) {
-    keys.push_back(head_values(k, h, s.k_dim));
-    values.push_back(head_values(v, h, s.v_dim));
-  }
-  for (int64_t t = 0; t < sequence.length(); ++t) {
-    for (int64_t h = 0; h < s.heads; ++h) {
-      const auto kv_head = static_cast<size_t>(h / (s.heads / s.kv_heads));
-      const auto one =
-          reference::attention({s.k_dim, s.v_dim, params.scale, params.softcap, params.window},
-                               &q[static_cast<size_t>((t * s.heads + h) * s.k_dim)], t, keys[kv_head], values[kv_head]);
-      out.insert(out.end(), one.begin(), one.end());
-    }
-  }
-  return out;
 }
 
 constexpr Shape kShapes[] = {
@@ -159,7 +81,9 @@ TEST_CASE("attention matches the f64 reference over grouped, odd and unequal hea
             CAPTURE(params.softcap);
             const Sequence sequence(s, dtype, length, 21);
             const auto got = run(*ops, s, dtype, {&sequence}, length, params);
-            CHECK_EQ(test::differences(got[0].values(), want(s, sequence, params), test::tolerance(dtype)), "");
+            CHECK_EQ(
+                test::differences(got[0].values(), test::attention_of(s, sequence, params), test::tolerance(dtype)),
+                "");
           }
         }
       }
@@ -174,11 +98,9 @@ TEST_CASE("attention over several splits matches the f64 reference") {
     const Sequence sequence(s, DType::kF32, 1100, 22);
     for (const AttentionParams params : {AttentionParams{0.3f, 0, 0}, AttentionParams{0.3f, 600, 0}}) {
       const auto got = run(*ops, s, DType::kF32, {&sequence}, chunk, params, NAN, first);
-      const auto tail = [&](reference::Values all) {
-        all.erase(all.begin(), all.begin() + first * s.heads * s.v_dim);
-        return all;
-      };
-      CHECK_EQ(test::differences(tail(got[0].values()), tail(want(s, sequence, params)), test::tolerance(DType::kF32)),
+      auto tail = got[0].values();
+      tail.erase(tail.begin(), tail.begin() + first * s.heads * s.v_dim);
+      CHECK_EQ(test::differences(tail, test::attention_of(s, sequence, params, first), test::tolerance(DType::kF32)),
                "");
     }
   }
@@ -237,7 +159,7 @@ TEST_CASE("rope_and_store_kv rotates q and k, normalizes heads first, and stores
         const Shape s{4, 2, 12, 10, 16};
         constexpr int64_t kTokens = 19;
         test::Random random(41);
-        PagedSequences paged(*ops, spec_of(s, dtype), 1, 64, NAN);
+        PagedSequences paged(*ops, test::spec_of(s, dtype), 1, 64, NAN);
         const StepTensors& step = paged.step({{.context = 0, .tokens = kTokens}});
         HostTensor qkv(dtype, {kTokens, 4 * 12 + 2 * 12 + 2 * 10}), q_norm(dtype, {12}), k_norm(dtype, {12});
         HostTensor cos_sin(DType::kF32, {kTokens, rotary}, 1), freq(DType::kF32, {rotary / 2});
@@ -295,7 +217,7 @@ TEST_CASE("rope_and_store_kv rotates q and k, normalizes heads first, and stores
 TEST_CASE("padding tokens are written nowhere") {
   for (Ops* ops : test::backends()) {
     const Shape s{1, 1, 4, 4, 16};
-    PagedSequences paged(*ops, spec_of(s, DType::kF32), 1, 16, NAN);
+    PagedSequences paged(*ops, test::spec_of(s, DType::kF32), 1, 16, NAN);
     const StepTensors step = paged.step({{.context = 0, .tokens = 2}});
     step.groups[0].slot_mapping.as<int64_t>()[1] = -1;
     HostTensor q(DType::kF32, {2, 4}), k(DType::kF32, {2, 4}), v(DType::kF32, {2, 4}), cos_sin(DType::kF32, {2, 0});
@@ -365,7 +287,7 @@ TEST_CASE("blocks are copied, zeroed, exported and imported whole, all layers") 
 TEST_CASE("attention says what does not fit") {
   Ops& ops = *test::backends().front();
   const Shape s{4, 2, 8, 8, 16};
-  PagedSequences paged(ops, spec_of(s, DType::kF32), 1, 16, NAN);
+  PagedSequences paged(ops, test::spec_of(s, DType::kF32), 1, 16, NAN);
   const StepTensors& step = paged.step({{.context = 0, .tokens = 2}});
   HostTensor q(DType::kF32, {2, 32}), out(DType::kF32, {2, 24}), half(DType::kBF16, {2, 32}), odd(DType::kF32, {2, 24});
   CHECK_THROWS_WITH_AS(ops.attention(out, q, step, {&paged.pool(), 0, 0}, {}),

@@ -5,46 +5,21 @@
 #include <cmath>
 
 #include "kernels/core/error.h"
+#include "tests/support/attention_sequences.h"
 #include "tests/support/cuda_device.h"
-#include "tests/support/paged_sequences.h"
-#include "tests/support/reference.h"
 #include "tests/support/tolerance.h"
 
 using namespace tokenmill;
+using Sequence = test::AttentionSequence;
+using Shape = test::AttentionShape;
+using test::attention_of;
+using test::attention_step;
+using test::copy_rows;
 using test::HostTensor;
 using test::PagedSequences;
 using test::SequenceInput;
 
 namespace {
-
-struct Heads {
-  int64_t group, kv_heads, dim, block_size;
-  int64_t num() const { return group * kv_heads; }
-};
-
-KvSpec spec_of(const Heads& h, DType dtype) {
-  return {.num_layers = 2,
-          .num_kv_heads = h.kv_heads,
-          .k_dim = h.dim,
-          .v_dim = h.dim,
-          .dtype = dtype,
-          .block_size = h.block_size};
-}
-
-/// All q, k, v of one sequence.
-struct Sequence {
-  Sequence(const Heads& h, DType dtype, int64_t length, uint64_t seed)
-      : q(dtype, {length, h.num() * h.dim}),
-        k(dtype, {length, h.kv_heads * h.dim}),
-        v(dtype, {length, h.kv_heads * h.dim}) {
-    test::Random random(seed);
-    q.fill_random(random, -2, 2);
-    k.fill_random(random, -2, 2);
-    v.fill_random(random);
-  }
-  int64_t length() const { return q.view().rows(); }
-  HostTensor q, k, v;
-};
 
 std::unique_ptr<Ops> make_backend(Device device, const std::string& name, int64_t part_bytes = int64_t{4} << 20) {
   OpsOptions options;
@@ -53,78 +28,18 @@ std::unique_ptr<Ops> make_backend(Device device, const std::string& name, int64_
   return make_ops(device, options);
 }
 
-void copy_rows(const HostTensor& from, int64_t from_row, const HostTensor& to, int64_t to_row, int64_t count) {
-  for (int64_t r = 0; r < count; ++r) {
-    for (int64_t c = 0; c < from.view().cols(); ++c) {
-      HostTensor::set_at(to.view(), to_row + r, c, from.get(from_row + r, c));
-    }
-  }
-}
-
-/// One step over sequences: keys and values stored, then attention unless `store_only`; outputs of all its tokens. pad:
-/// elements between the rows of q and out.
-HostTensor run_step(Ops& ops, PagedSequences& paged, const Heads& h, DType dtype,
-                    const std::vector<const Sequence*>& sequences, const std::vector<SequenceInput>& inputs,
-                    const AttentionParams& params, bool store_only = false, int64_t pad = 8) {
-  const StepTensors& step = paged.step(inputs);
-  const int64_t tokens = step.positions.cols();
-  HostTensor q(dtype, {tokens, h.num() * h.dim}, pad), k(dtype, {tokens, h.kv_heads * h.dim}),
-      v(dtype, {tokens, h.kv_heads * h.dim}), out(dtype, {tokens, h.num() * h.dim}, pad);
-  int64_t row = 0;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    copy_rows(sequences[i]->q, inputs[i].context, q, row, inputs[i].tokens);
-    copy_rows(sequences[i]->k, inputs[i].context, k, row, inputs[i].tokens);
-    copy_rows(sequences[i]->v, inputs[i].context, v, row, inputs[i].tokens);
-    row += inputs[i].tokens;
-  }
-  HostTensor cos_sin(DType::kF32, {tokens, 0});
-  const KvLayer layer{&paged.pool(), 1, 0};
-  ops.plan(step);
-  ops.rope_and_store_kv({.q = q, .k = k, .v = v, .cos_sin = cos_sin}, step, layer);
-  if (!store_only) ops.attention(out, q, step, layer, params);
-  ops.stream().synchronize();
-  CHECK(out.gaps_intact());
-  return out;
-}
-
-/// What the reference gives for tokens [first, length) of a sequence.
-reference::Values want(const Heads& h, const Sequence& sequence, int64_t first, const AttentionParams& params) {
-  const auto q = sequence.q.values(), k = sequence.k.values(), v = sequence.v.values();
-  std::vector<reference::Values> keys(static_cast<size_t>(h.kv_heads)), values(keys.size());
-  for (int64_t t = 0; t < sequence.length(); ++t) {
-    for (int64_t head = 0; head < h.kv_heads; ++head) {
-      const int64_t begin = (t * h.kv_heads + head) * h.dim;
-      auto& key = keys[static_cast<size_t>(head)];
-      auto& value = values[static_cast<size_t>(head)];
-      key.insert(key.end(), k.begin() + begin, k.begin() + begin + h.dim);
-      value.insert(value.end(), v.begin() + begin, v.begin() + begin + h.dim);
-    }
-  }
-  reference::Values out;
-  for (int64_t t = first; t < sequence.length(); ++t) {
-    for (int64_t head = 0; head < h.num(); ++head) {
-      const auto kv_head = static_cast<size_t>(head / h.group);
-      const auto one = reference::attention({h.dim, h.dim, params.scale, params.softcap, params.window},
-                                            &q[static_cast<size_t>((t * h.num() + head) * h.dim)], t, keys[kv_head],
-                                            values[kv_head]);
-      out.insert(out.end(), one.begin(), one.end());
-    }
-  }
-  return out;
-}
-
 /// The last `tail` tokens of a sequence in chunks, the earlier ones stored in one step; mates: sequences that come
 /// along, half before it, in chunks as long, until they end.
-std::vector<std::byte> tail_bits(Ops& ops, const Heads& h, DType dtype, const Sequence& sequence, int64_t tail,
+std::vector<std::byte> tail_bits(Ops& ops, const Shape& h, DType dtype, const Sequence& sequence, int64_t tail,
                                  int64_t chunk, const AttentionParams& params,
                                  const std::vector<const Sequence*>& mates = {}) {
   std::vector<const Sequence*> all(mates);
   const size_t own = mates.size() / 2;
   all.insert(all.begin() + static_cast<std::ptrdiff_t>(own), &sequence);
-  PagedSequences paged(ops, spec_of(h, dtype), static_cast<int64_t>(all.size()), sequence.length(), NAN);
+  PagedSequences paged(ops, test::spec_of(h, dtype), static_cast<int64_t>(all.size()), sequence.length(), NAN);
   std::vector<SequenceInput> inputs(all.size());
   inputs[own].tokens = sequence.length() - tail;
-  if (inputs[own].tokens > 0) run_step(ops, paged, h, dtype, all, inputs, params, true);
+  if (inputs[own].tokens > 0) attention_step(ops, paged, h, dtype, all, inputs, params, {.attend = false});
   std::vector<std::byte> bits;
   while (true) {
     int64_t row = 0;
@@ -134,7 +49,7 @@ std::vector<std::byte> tail_bits(Ops& ops, const Heads& h, DType dtype, const Se
       if (i < own) row += inputs[i].tokens;
     }
     if (inputs[own].tokens == 0) return bits;
-    const HostTensor out = run_step(ops, paged, h, dtype, all, inputs, params);
+    const HostTensor out = attention_step(ops, paged, h, dtype, all, inputs, params);
     const auto bytes = out.bytes();
     const auto row_bytes = static_cast<int64_t>(bytes.size()) / out.view().rows();
     const auto begin = bytes.begin() + row * row_bytes;
@@ -148,24 +63,24 @@ TEST_CASE("paged_mma matches the f64 reference for every head size, both types, 
   const auto device = test::cuda_device();
   if (!device) return;
   const auto ops = make_backend(*device, "paged_mma");
-  constexpr Heads kHeads[] = {{3, 2, 64, 16}, {1, 1, 96, 48}, {20, 1, 128, 32}, {2, 1, 256, 16}};
-  for (const Heads& h : kHeads) {
+  constexpr Shape kShapes[] = {{6, 2, 64, 64, 16}, {1, 1, 96, 96, 48}, {20, 1, 128, 128, 32}, {2, 1, 256, 256, 16}};
+  for (const Shape& h : kShapes) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
       for (const AttentionParams params :
            {AttentionParams{0.1f, 0, 0}, AttentionParams{0.1f, 9, 0}, AttentionParams{0.2f, 0, 3.0f}}) {
         for (const int64_t length : {1, 17, 70}) {
           if (length == 17 && params.window == 0) continue;
-          CAPTURE(h.dim);
+          CAPTURE(h.k_dim);
           CAPTURE(to_string(dtype));
           CAPTURE(length);
           CAPTURE(params.window);
           CAPTURE(params.softcap);
           const Sequence sequence(h, dtype, length, 21);
-          PagedSequences paged(*ops, spec_of(h, dtype), 1, length, NAN);
-          const HostTensor out = run_step(*ops, paged, h, dtype, {&sequence}, {{0, length}}, params);
+          PagedSequences paged(*ops, test::spec_of(h, dtype), 1, length, NAN);
+          const HostTensor out = attention_step(*ops, paged, h, dtype, {&sequence}, {{0, length}}, params);
           // One more rounding than elsewhere: of the weights, 2^-9 (bf16) of what they weigh, which is below 1 here.
           const test::Tolerance t = test::tolerance(DType::kBF16);
-          CHECK_EQ(test::differences(out.values(), want(h, sequence, 0, params),
+          CHECK_EQ(test::differences(out.values(), attention_of(h, sequence, params),
                                      dtype == DType::kBF16 ? test::Tolerance{2 * t.absolute, t.relative}
                                                            : test::Tolerance{t.absolute / 4, t.relative / 8}),
                    "");
@@ -179,14 +94,14 @@ TEST_CASE("paged_mma matches the f64 reference over several splits, in one piece
   const auto device = test::cuda_device();
   if (!device) return;
   const auto ops = make_backend(*device, "paged_mma");
-  const Heads h{3, 1, 64, 16};
+  const Shape h{3, 1, 64, 64, 16};
   const Sequence sequence(h, DType::kBF16, 1100, 22);
   for (const AttentionParams params : {AttentionParams{0.2f, 0, 0}, AttentionParams{0.2f, 600, 0}}) {
     for (const int64_t tail : {2, 30}) {
-      PagedSequences paged(*ops, spec_of(h, DType::kBF16), 1, 1100, NAN);
-      run_step(*ops, paged, h, DType::kBF16, {&sequence}, {{0, 1100 - tail}}, params, true);
-      const HostTensor out = run_step(*ops, paged, h, DType::kBF16, {&sequence}, {{1100 - tail, tail}}, params);
-      CHECK_EQ(test::differences(out.values(), want(h, sequence, 1100 - tail, params), {2e-3, 1.0 / 128}), "");
+      PagedSequences paged(*ops, test::spec_of(h, DType::kBF16), 1, 1100, NAN);
+      attention_step(*ops, paged, h, DType::kBF16, {&sequence}, {{0, 1100 - tail}}, params, {.attend = false});
+      const HostTensor out = attention_step(*ops, paged, h, DType::kBF16, {&sequence}, {{1100 - tail, tail}}, params);
+      CHECK_EQ(test::differences(out.values(), attention_of(h, sequence, params, 1100 - tail), {2e-3, 1.0 / 128}), "");
     }
   }
 }
@@ -200,7 +115,7 @@ TEST_CASE("paged_mma gives a token the same bits in any chunk, batch and block s
       if ((dim == 96 && window != 540) || (dim == 256 && window != 0)) continue;
       CAPTURE(dim);
       CAPTURE(window);
-      Heads h{3, 1, dim, 16};
+      Shape h{3, 1, dim, dim, 16};
       const DType dtype = dim == 96 ? DType::kF16 : DType::kBF16;
       const AttentionParams params{0.2f, window, dim == 96 ? 20.0f : 0.0f};
       const Sequence a(h, dtype, 1045, 31), b(h, dtype, 77, 32), c(h, dtype, 1, 33), d(h, dtype, 30, 34);
@@ -219,11 +134,11 @@ TEST_CASE("paged_mma reads neither blocks behind the window nor stale slots, and
   const auto device = test::cuda_device();
   if (!device) return;
   const auto ops = make_backend(*device, "paged_mma");
-  const Heads h{2, 1, 64, 16};
+  const Shape h{2, 1, 64, 64, 16};
   const AttentionParams params{0.2f, 40, 0};
   const Sequence a(h, DType::kBF16, 150, 41), b(h, DType::kBF16, 3, 42);
-  PagedSequences paged(*ops, spec_of(h, DType::kBF16), 2, 160, INFINITY);
-  run_step(*ops, paged, h, DType::kBF16, {&a, &b}, {{0, 140}, {0, 0}}, params, true);
+  PagedSequences paged(*ops, test::spec_of(h, DType::kBF16), 2, 160, INFINITY);
+  attention_step(*ops, paged, h, DType::kBF16, {&a, &b}, {{0, 140}, {0, 0}}, params, {.attend = false});
   const StepTensors& step = paged.step({{140, 10}, {0, 3}});
   for (int64_t block = 0; block < 100 / 16; ++block) step.groups[0].block_table.as<int32_t>()[block] = 1 << 30;
   step.cu_seqlens.as<int32_t>()[2] = 10;  // the second sequence has no tokens: its rows are padding
@@ -244,18 +159,18 @@ TEST_CASE("paged_mma reads neither blocks behind the window nor stale slots, and
   auto got = out.values();
   CHECK(std::all_of(got.begin() + 10 * 128, got.end(), [](double x) { return x == 7; }));
   got.resize(10 * 128);
-  CHECK_EQ(test::differences(got, want(h, a, 140, params), {4e-3, 1.0 / 128}), "");
+  CHECK_EQ(test::differences(got, attention_of(h, a, params, 140), {4e-3, 1.0 / 128}), "");
 }
 
 TEST_CASE("paged_mma reads rows that are not aligned to 16 bytes with the same bits") {
   const auto device = test::cuda_device();
   if (!device) return;
   const auto ops = make_backend(*device, "paged_mma");
-  const Heads h{3, 1, 64, 16};
+  const Shape h{3, 1, 64, 64, 16};
   const Sequence a(h, DType::kBF16, 20, 51);
   const auto bits = [&](int64_t pad) {
-    PagedSequences paged(*ops, spec_of(h, DType::kBF16), 1, 20, NAN);
-    return run_step(*ops, paged, h, DType::kBF16, {&a}, {{0, 20}}, {0.2f, 0, 0}, false, pad).bytes();
+    PagedSequences paged(*ops, test::spec_of(h, DType::kBF16), 1, 20, NAN);
+    return attention_step(*ops, paged, h, DType::kBF16, {&a}, {{0, 20}}, {0.2f, 0, 0}, {.padding = pad}).bytes();
   };
   CHECK(bits(0) == bits(3));
 }
@@ -264,11 +179,11 @@ TEST_CASE("a recorded step of paged_mma plans anew from the lengths that it find
   const auto device = test::cuda_device();
   if (!device) return;
   const auto ops = make_backend(*device, "paged_mma");
-  const Heads h{2, 2, 64, 16};
+  const Shape h{4, 2, 64, 64, 16};
   const AttentionParams params{0.2f, 0, 0};
   const Sequence a(h, DType::kBF16, 700, 61), b(h, DType::kBF16, 700, 62);
-  PagedSequences paged(*ops, spec_of(h, DType::kBF16), 2, 700, NAN);
-  run_step(*ops, paged, h, DType::kBF16, {&a, &b}, {{0, 700}, {0, 700}}, params, true);
+  PagedSequences paged(*ops, test::spec_of(h, DType::kBF16), 2, 700, NAN);
+  attention_step(*ops, paged, h, DType::kBF16, {&a, &b}, {{0, 700}, {0, 700}}, params, {.attend = false});
   const StepTensors& step = paged.step({{699, 1}, {699, 1}});
   HostTensor q(DType::kBF16, {2, 256}), out(DType::kBF16, {2, 256});
   const KvLayer layer{&paged.pool(), 1, 0};
