@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_linear.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/element.cuh"
+#include "kernels/cuda/fault.cuh"
 #include "kernels/cuda/launch.h"
 
 namespace tokenmill::cuda {

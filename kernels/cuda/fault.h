@@ -27,12 +27,8 @@ struct FaultRecord {
 /// What kernels get of it, by value.
 struct FaultWord {
   FaultRecord* record;
-  __device__ void report(Fault fault, int64_t found, int64_t limit) const {
-    if (atomicCAS(&record->fault, 0, static_cast<int32_t>(fault)) != 0) return;
-    record->found = found;
-    record->limit = limit;
-    __threadfence_system();
-  }
+  /// Keeps the first fault alone. Defined in fault.cuh.
+  __device__ void report(Fault fault, int64_t found, int64_t limit) const;
 };
 
 /// One sentence on a fault: "row 9 of a matrix of 4 rows".

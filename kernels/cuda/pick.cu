@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_ops.h"
+#include "kernels/cuda/fault.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pick.cuh"
 

@@ -6,6 +6,7 @@
 #include "kernels/cuda/cuda_kv_pool.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/element.cuh"
+#include "kernels/cuda/fault.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/reduce.cuh"
 

@@ -17,7 +17,8 @@ elseif(TOKENMILL_CUDA STREQUAL "on")
   find_package(CUDAToolkit 12.4 REQUIRED)
   find_path(TOKENMILL_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
   find_library(TOKENMILL_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
-  set(CMAKE_CUDA_STANDARD 20)
+  # CMAKE_CUDA_STANDARD 20 means nothing to CMake 3.25 with nvcc.
+  target_compile_options(tokenmill_gpu INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>)
   target_include_directories(tokenmill_gpu SYSTEM INTERFACE ${TOKENMILL_NCCL_INCLUDE})
   target_link_libraries(tokenmill_gpu INTERFACE CUDA::cudart CUDA::cublas CUDA::cublasLt ${TOKENMILL_NCCL_LIBRARY}
     ${CMAKE_DL_LIBS})
