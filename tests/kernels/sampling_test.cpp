@@ -275,7 +275,7 @@ TEST_CASE("frequencies of draws pass a chi-squared test against the exact distri
                         {.temperature = 1, .top_k = 7},
                         {.temperature = 1.2f, .top_p = 0.8f, .min_p = 0.02f, .top_k = 20}};
   Ops& ops = *test::backends().back();
-  const int num_draws = test::is_slow(ops) ? 1000 : 20000;
+  const int num_draws = test::is_slow(ops) ? 2000 : 20000;
   auto logits = random_logits(kVocab, 67, 2);
   logits[3] = logits[30];  // a tie, for the borders
   for (const Params& params : all) {

@@ -86,7 +86,7 @@ TEST_CASE("ids equal those of the f64 sampler for random sets of parameters") {
 TEST_CASE("frequencies of draws pass a chi-squared test behind penalties, biases and masks") {
   constexpr int64_t kVocab = 50, kRows = 100;
   Ops& ops = *test::backends().back();
-  const int num_draws = test::is_slow(ops) ? 1000 : 20000;
+  const int num_draws = test::is_slow(ops) ? 2000 : 20000;
   const auto logits = random_logits(kVocab, 82, 2);
   std::vector<double> bias(kVocab, 0), allowed(kVocab, kMasked);
   bias[7] = 1.5;

@@ -124,7 +124,8 @@ size_t span_bytes(const Matrix& matrix, int64_t rows, int64_t columns, int64_t b
 Status check_memory(const Gemm& gemm) {
   const auto outside = [](const char* operand, const void* data, size_t bytes) {
     return Status{cudaErrorIllegalAddress,
-                  fmt::format("{}: {} bytes at {} do not lie in one allocation of device or pinned memory", operand, bytes, data)};
+                  fmt::format("{}: {} bytes at {} do not lie in one allocation of device or pinned memory", operand,
+                              bytes, data)};
   };
   struct Operand {
     const char* name;
@@ -143,7 +144,8 @@ Status check_memory(const Gemm& gemm) {
     }
   }
   const auto bias_bytes = static_cast<size_t>(gemm.m * num_bytes_of(gemm.d.type));
-  if (gemm.bias != nullptr && !reachable_by_kernels(gemm.bias, bias_bytes)) return outside("bias", gemm.bias, bias_bytes);
+  if (gemm.bias != nullptr && !reachable_by_kernels(gemm.bias, bias_bytes))
+    return outside("bias", gemm.bias, bias_bytes);
   return {};
 }
 

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -23,6 +24,12 @@ constexpr double kGapGuard = 5e-4;
 using test::ids_of;
 using test::Loaded;
 
+/// Of a slow device a few.
+int64_t num_tokens_of(const Ops& ops, const io::JsonValue& golden_case) {
+  const auto all = static_cast<int64_t>(golden_case.at("output_ids").items().size());
+  return test::is_slow(ops) ? std::min<int64_t>(all, 8) : all;
+}
+
 /// All golden prompts at once through few slots, small steps and recycled blocks.
 void check_jobs(Ops& ops, const std::string& name, int64_t max_num_seqs, int64_t max_tokens) {
   CAPTURE(ops.describe());
@@ -36,7 +43,7 @@ void check_jobs(Ops& ops, const std::string& name, int64_t max_num_seqs, int64_t
     request.request_id = static_cast<int64_t>(i);
     request.prompt_token_ids = ids_of(cases[i].at("prompt_ids"));
     request.sampling.temperature = 0;
-    request.sampling.max_tokens = static_cast<int64_t>(cases[i].at("output_ids").items().size());
+    request.sampling.max_tokens = num_tokens_of(ops, cases[i]);
     request.sampling.ignore_eos = true;
     engine.submit(request);
   }
@@ -49,8 +56,9 @@ void check_jobs(Ops& ops, const std::string& name, int64_t max_num_seqs, int64_t
     CAPTURE(c.at("name").as_string());
     REQUIRE_FALSE(output.error);
     std::vector<int32_t> got = output.outputs[0].token_ids, want = ids_of(c.at("output_ids"));
+    want.resize(static_cast<size_t>(num_tokens_of(ops, c)));
     const auto& gaps = c.at("gaps").items();
-    for (size_t i = 0; i < gaps.size(); ++i) {
+    for (size_t i = 0; i < want.size(); ++i) {
       if (gaps[i].as_double() >= kGapGuard) continue;
       got.resize(i);
       want.resize(i);
