@@ -92,12 +92,15 @@ std::vector<int64_t> common_blocks(const parallel::Comm& replica, std::vector<in
 void connect_ranks(Replica& replica, const Ranks& ranks) {
   const Lap lap(replica, "connect");
   const parallel::Groups& groups = ranks.groups;
+  const auto connect = [&replica](const parallel::Comm& group) {
+    return parallel::connect(group, replica.ops->device(), replica.ops->stream(), replica.progress);
+  };
   if (groups.tp.size() > 1) {
-    replica.tp = parallel::connect(groups.tp, replica.ops->stream(), replica.progress);
+    replica.tp = connect(groups.tp);
     replica.plan.model->overlap_from(
         choose_overlap(replica.plan, *replica.ops, replica.choice.dtype, replica.tp, groups.tp));
   }
-  if (groups.pp.size() > 1) replica.pp = parallel::connect(groups.pp, replica.ops->stream(), replica.progress);
+  if (groups.pp.size() > 1) replica.pp = connect(groups.pp);
   replica.link = std::make_unique<ReplicaLink>(groups.replica, replica.progress);
   replica.plans = std::make_unique<MpiPlanChannel>(*replica.link);
   const bool reports = groups.place.pp_rank + 1 == groups.grid.pp && groups.place.tp_rank == 0;

@@ -26,14 +26,6 @@ DType stored_dtype(const Checkpoint& checkpoint) {
 Device choose_device_of(const RunOptions& options, int local_rank) {
   const Device device = choose_device(options.device, local_rank);
   if (device.kind == DeviceKind::kCpu) return device;
-  if (options.tensor_parallel_size > 1 || options.pipeline_parallel_size > 1) {
-    const bool tensor = options.tensor_parallel_size > 1;
-    throw Error(ErrorKind::kConfig,
-                "--{}-parallel-size {} on {}: a GPU of this version holds the whole model; leave the option out, so "
-                "that every rank is a replica (--data-parallel-size), or use --device cpu",
-                tensor ? "tensor" : "pipeline", tensor ? options.tensor_parallel_size : options.pipeline_parallel_size,
-                to_string(device));
-  }
   if (!options.weight_cache.empty()) {
     throw Error(ErrorKind::kConfig,
                 "--weight-cache {} on {}: packed weights are kept for CPUs only; leave the option out, or use --device "

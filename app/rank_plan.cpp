@@ -93,7 +93,7 @@ RankPlan plan_rank(const RunOptions& options, const RankShare& share, const Mode
   MemoryRequest request = memory_request(options, share, choice, ops, *plan.model, plan.limits);
   request.weight_bytes = plan.builder->num_bytes();
   request.weight_sharers = share.weight_sharers;
-  request.window_bytes = share.window_bytes;
+  if (ops.device().kind == DeviceKind::kCpu) request.window_bytes = share.window_bytes;
   plan.memory = plan_memory(request);
   plan.kv_block_bytes = request.kv_block_bytes;
   plan.limits.num_blocks = plan.memory.num_blocks;

@@ -8,9 +8,6 @@
 #include "kernels/core/log.h"
 #include "kernels/device/cuda_check.h"
 #include "parallel/topology.h"
-#ifdef TOKENMILL_CUDA_EMULATED
-#include "kernels/emulation/runtime.h"
-#endif
 
 namespace tokenmill::parallel {
 namespace {
@@ -28,15 +25,6 @@ std::string describe_ranks(const Comm& group) {
   std::vector<int> ranks = gather_values(group, Comm::world().rank());
   std::sort(ranks.begin(), ranks.end());
   return "ranks " + describe_runs(ranks, ", ");
-}
-
-void refuse_lazy_streams() {
-#ifdef TOKENMILL_CUDA_EMULATED
-  if (emulation::settings().mode == emulation::Mode::kLazy)
-    throw AgreedError(ErrorKind::kConfig,
-                      "emulated devices run their streams lazily, so that ranks which wait for each other elsewhere would "
-                      "never start a transfer; set TOKENMILL_EMULATION_MODE=eager");
-#endif
 }
 
 /// Inside a group a call is under way until the group ends.
@@ -71,7 +59,10 @@ NcclCommunicator::NcclCommunicator(const Comm& group, Device device, Stream& str
       ranks_(describe_ranks(group)),
       exceptions_at_start_(std::uncaught_exceptions()) {
   TM_ASSERT(size_ >= 2 && stream.native_handle() != nullptr);
-  refuse_lazy_streams();
+  if (streams_are_lazy())
+    throw AgreedError(ErrorKind::kConfig,
+                      "emulated devices run their streams lazily, so that ranks which wait for each other elsewhere would "
+                      "never start a transfer; set TOKENMILL_EMULATION_MODE=eager");
   join(group);
   int least = 0, greatest = 0;
   TM_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));

@@ -59,3 +59,15 @@ void nccl_failed(ncclResult_t code, const char* call, const char* file, int line
 }
 
 }  // namespace tokenmill::detail
+
+namespace tokenmill {
+
+bool streams_are_lazy() {
+#ifdef TOKENMILL_CUDA_EMULATED
+  return emulation::settings().mode == emulation::Mode::kLazy;
+#else
+  return false;
+#endif
+}
+
+}  // namespace tokenmill

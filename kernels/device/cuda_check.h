@@ -8,6 +8,12 @@ namespace tokenmill::detail {
 [[noreturn]] void nccl_failed(ncclResult_t code, const char* call, const char* file, int line);
 }  // namespace tokenmill::detail
 
+namespace tokenmill {
+/// Whether work runs only when its host waits for it: emulated devices can be told to. Ranks that wait for each other
+/// elsewhere would then never start what the others wait for.
+bool streams_are_lazy();
+}  // namespace tokenmill
+
 /// Round every call of CUDA, cuBLAS and NCCL: throws Error(kDevice) unless it succeeds.
 #define TM_CUDA(call)                                                            \
   do {                                                                           \
