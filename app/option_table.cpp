@@ -186,6 +186,10 @@ const std::vector<OptionSpec> kBeforeSampling = {
      [](const RunOptions& o) -> ReportValue {
        return std::string(o.durability == jobs::Durability::kDisk ? "disk" : "system");
      }},
+    {"stall-seconds", "Rows", S::kValue, "SECONDS",
+     "a step or another wait that lasts longer ends the job (exit 4), after saying which rank waits for what; 0: never",
+     "1800", kRun, [](RunOptions& o, const Setting& s) { o.stall_seconds = read_number(s, 0, 1e6); },
+     shown<&RunOptions::stall_seconds>},
     {"max-seconds", "Rows", S::kValue, "SECONDS",
      "time that the run has: it stops before (exit 75), and the same command goes on", "no limit", kRun,
      [](RunOptions& o, const Setting& s) { o.max_seconds = read_number(s, 1, 1e9); }, shown<&RunOptions::max_seconds>},

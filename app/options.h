@@ -78,6 +78,7 @@ struct RunOptions {
   bool restart = false;
   bool accept_change = false, retry_errors = false;
   double commit_seconds = 2;
+  double stall_seconds = 1800;
   std::optional<double> max_seconds;          ///< of the run, from its start
   std::optional<double> deadline;             ///< seconds since 1970, UTC; empty: none
   std::optional<double> stop_before_seconds;  ///< of either

@@ -35,8 +35,9 @@ void pause(double waited_s) {
 ReplicaLink::ReplicaLink(const parallel::Comm& replica, parallel::HostProgress& progress)
     : channel_(replica), progress_(progress), watch_(replica) {}
 
-std::vector<std::byte> ReplicaLink::receive(const std::string& what) {
+std::vector<std::byte> ReplicaLink::receive(const char* what) {
   const auto start = Clock::now();
+  const parallel::HostProgress::Wait waits(progress_, what, ++num_received_);
   double watched_s = 0;
   for (;;) {
     auto frame = channel_.poll();

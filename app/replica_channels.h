@@ -23,7 +23,7 @@ class ReplicaLink {
   /// sends nothing. Tensors move meanwhile: a peer may wait for one of ours before it can send. Spins and yields for
   /// the milliseconds that a leader needs between two steps, then sleeps, longer and longer: half a minute's wait costs
   /// a thousandth of a core. Throws Error(kMpi) when the process of a peer is gone.
-  std::vector<std::byte> receive(const std::string& what);
+  std::vector<std::byte> receive(const char* what);
   /// Returns when all that was sent has left. Throws Error(kMpi) after a minute.
   void flush();
   double waited_s() const { return waited_s_; }  ///< in receive()
@@ -33,6 +33,7 @@ class ReplicaLink {
   parallel::HostProgress& progress_;
   parallel::PeerWatch watch_;
   double waited_s_ = 0;
+  uint64_t num_received_ = 0;
 };
 
 /// Plans, from the leader (rank 0 of the link) to each of the others: a message of its own to everyone, since a replica

@@ -20,18 +20,22 @@ double seconds(Clock::duration duration) { return std::chrono::duration<double>(
 
 class BatchRun {
  public:
-  BatchRun(Generator& generator, Feed& feed, Commit& commit, const std::function<void(const ReplicaStatus&)>& publish,
-           const std::function<StopLevel()>& stop_level)
-      : generator_(generator), feed_(feed), commit_(commit), publish_(publish), stop_level_(stop_level) {}
+  BatchRun(Generator& generator, Feed& feed, Commit& commit, const BatchRunHooks& hooks)
+      : generator_(generator),
+        feed_(feed),
+        commit_(commit),
+        hooks_(hooks),
+        activity_(hooks.activity != nullptr ? *hooks.activity : unwatched_) {}
 
   ReplicaStatus run() {
     for (;;) {
       const auto start = Clock::now();
-      const StopLevel stop = stop_level_();
+      const StopLevel stop = hooks_.stop_level ? hooks_.stop_level() : StopLevel::kNone;
       if (stop >= StopLevel::kSave) return save();
       const bool drains = stop >= StopLevel::kDrain;
       const bool submitted = drains ? drop() : submit();
-      const bool stepped = generator_.step();
+      activity_.hold_rows(static_cast<int64_t>(in_flight_.size()));
+      const bool stepped = step();
       const bool finished = take_finished();
       if (submitted || stepped || finished) {
         note_step(seconds(Clock::now() - start));
@@ -64,6 +68,11 @@ class BatchRun {
     return submitted > 0;
   }
 
+  bool step() {
+    const Activity::Scope scope(activity_, "step", ++num_steps_);
+    return generator_.step();
+  }
+
   /// What has been fed and not begun is the next run's. True when there was something.
   bool drop() {
     if (!std::exchange(drains_, true)) generator_.close_admission();
@@ -73,6 +82,7 @@ class BatchRun {
   }
 
   ReplicaStatus save() {
+    const Activity::Scope scope(activity_, "saving unfinished rows after step", num_steps_);
     std::vector<PartialRow> rows = generator_.take_partial();
     take_finished();
     for (PartialRow& row : rows) {
@@ -93,6 +103,7 @@ class BatchRun {
 
   bool take_finished() {
     std::vector<FinishedRow> rows = generator_.take_finished();
+    const Activity::Scope scope(activity_, "handing rows to the journal after step", num_steps_);
     for (FinishedRow& row : rows) {
       const auto entry = in_flight_.find(row.row);
       TM_ASSERT(entry != in_flight_.end(), "the generator finished row {}, which it does not hold", row.row);
@@ -113,14 +124,16 @@ class BatchRun {
     if (ended_) status_.tail_s = seconds(last_publish_ - *ended_);
     status_.stats = generator_.stats();
     status_.row_s = generator_.estimate().row_s;
-    publish_(status_);
+    if (hooks_.publish) hooks_.publish(status_);
   }
 
   Generator& generator_;
   Feed& feed_;
   Commit& commit_;
-  const std::function<void(const ReplicaStatus&)>& publish_;
-  const std::function<StopLevel()>& stop_level_;
+  const BatchRunHooks& hooks_;
+  Activity unwatched_;
+  Activity& activity_;
+  int64_t num_steps_ = 0;
   bool drains_ = false;
   std::unordered_map<int64_t, uint64_t> in_flight_;  // row -> digest of its input record
   ReplicaStatus status_;
@@ -130,10 +143,8 @@ class BatchRun {
 
 }  // namespace
 
-ReplicaStatus run_batches(Generator& generator, Feed& feed, Commit& commit,
-                          const std::function<void(const ReplicaStatus&)>& publish,
-                          const std::function<StopLevel()>& stop_level) {
-  return BatchRun(generator, feed, commit, publish, stop_level).run();
+ReplicaStatus run_batches(Generator& generator, Feed& feed, Commit& commit, const BatchRunHooks& hooks) {
+  return BatchRun(generator, feed, commit, hooks).run();
 }
 
 }  // namespace tokenmill::jobs

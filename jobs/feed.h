@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "jobs/activity.h"
 #include "jobs/bounded_queue.h"
 #include "jobs/coordinator.h"
 #include "jobs/generator.h"
@@ -27,16 +28,20 @@ struct FeedOptions {
   int64_t max_queued_bytes = int64_t{16} << 20;  ///< of input records; a longer one passes alone
 };
 
+/// What a feed asks and tells its rank, on the feed's thread.
+struct FeedHooks {
+  std::function<std::optional<std::vector<RowRun>>()> pull;  ///< the next rows, nullopt: there will be none; may block
+  std::function<void(const std::exception&)> on_error;       ///< once, when something throws there; the feed has ended
+  const PartialRows* partial = nullptr;                      ///< what earlier runs saved; may be null
+  Activity* activity = nullptr;                              ///< says what it does; may be null
+};
+
 /// The thread that pulls rows, reads their records and encodes them, so that the step loop never waits for a
 /// file or a tokenizer while rows are queued.
 class Feed {
  public:
-  /// pull: the next rows to do, nullopt when there will be none; may block; runs on the feed's thread. on_error: runs
-  /// once on that thread when something throws there; the feed has ended then. partial: what earlier runs saved; may be
-  /// null. index, codec and partial outlive the feed.
-  Feed(const Index& index, const RowCodec& codec, const FeedOptions& options,
-       std::function<std::optional<std::vector<RowRun>>()> pull, std::function<void(const std::exception&)> on_error,
-       const PartialRows* partial = nullptr);
+  /// index, codec and what hooks point to outlive the feed.
+  Feed(const Index& index, const RowCodec& codec, const FeedOptions& options, FeedHooks hooks);
   /// Drops what is queued and waits for the thread: pull must return.
   ~Feed();
 
@@ -50,12 +55,13 @@ class Feed {
  private:
   void run();
   bool deliver(class RowReader& reader, const RowRun& run);
+  EncodedRow encode(const RecordSource& source, std::string_view record);
   const Index& index_;
   const RowCodec& codec_;
   const FeedOptions options_;
-  const std::function<std::optional<std::vector<RowRun>>()> pull_;
-  const std::function<void(const std::exception&)> on_error_;
-  const PartialRows* const partial_;
+  const FeedHooks hooks_;
+  Activity unwatched_;
+  Activity& activity_;
   BoundedQueue<EncodedRow> queue_;
   double pulled_s_ = 0;  // the thread's: when the rows it reads were pulled
   std::thread thread_;

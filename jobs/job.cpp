@@ -11,6 +11,7 @@
 #include "jobs/journal/advice.h"
 #include "jobs/journal/done_rows.h"
 #include "jobs/merge.h"
+#include "jobs/watchdog.h"
 #include "kernels/core/check.h"
 #include "kernels/core/clock.h"
 
@@ -149,6 +150,7 @@ JobOutcome Job::run_share(const std::function<void(Control&, ReplicaReport&)>& s
     Control control(session_, options_.leaders, control_options(tracker),
                     Coordinator(std::move(plan_), std::move(done_), static_cast<int>(options_.leaders.size()),
                                 {.max_chunk_rows = options_.max_chunk_rows, .busy_rows = options_.busy_rows}));
+    const Watchdog watchdog(session_, {&activity_, &feed_activity_}, watchdog_options(control));
     handle_signals(StopLevel::kNow, [&control](StopLevel level) { control.request_stop(level); });
     share(control, report);
     control.finish();
@@ -225,6 +227,19 @@ ControlOptions Job::control_options(ProgressTracker& tracker) const {
   return out;
 }
 
+/// control outlives what is returned.
+WatchdogOptions Job::watchdog_options(Control& control) const {
+  return {.stall_s = options_.stall_s,
+          .commit_s = options_.commit_s,
+          .saving =
+              [&, signals = options_.signals] {
+                return control.stop_level() >= StopLevel::kSave ||
+                       (signals != nullptr && signals->level() >= StopLevel::kSave);
+              },
+          .waits_in = options_.waits_in,
+          .on_stall = [&] { control.request_stop(StopLevel::kSave); }};
+}
+
 /// This replica's rows.
 void Job::lead(const RowCodec& codec, Generator& generator, Control& control, ReplicaReport& report) {
   const auto run_start = Clock::now();
@@ -236,18 +251,23 @@ void Job::lead(const RowCodec& codec, Generator& generator, Control& control, Re
                 fatal);
   Feed feed(
       index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows},
-      [&] { return control.pull(); }, fatal, &partial_);
+      {.pull = [&] { return control.pull(); },
+       .on_error = fatal,
+       .partial = &partial_,
+       .activity = &feed_activity_});
   try {
     auto last_metrics = run_start;
-    report.status = run_batches(
-        generator, feed, commit,
-        [&](const ReplicaStatus& status) {
-          control.publish(status);
-          if (!options_.on_metrics || seconds_since(last_metrics) < options_.metrics_s) return;
-          last_metrics = Clock::now();
-          control.publish_distributions(generator.distributions().serialize());
-        },
-        [&] { return control.stop_level(); });
+    report.status = run_batches(generator, feed, commit,
+                                {.publish =
+                                     [&](const ReplicaStatus& status) {
+                                       control.publish(status);
+                                       if (!options_.on_metrics || seconds_since(last_metrics) < options_.metrics_s)
+                                         return;
+                                       last_metrics = Clock::now();
+                                       control.publish_distributions(generator.distributions().serialize());
+                                     },
+                                 .stop_level = [&] { return control.stop_level(); },
+                                 .activity = &activity_});
     report.distributions = generator.distributions().serialize();
     report.run_s = seconds_since(run_start);
     generator.finish();

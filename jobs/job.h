@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "io/record_writer.h"
+#include "jobs/activity.h"
 #include "jobs/commit.h"
 #include "jobs/generator.h"
 #include "jobs/index.h"
@@ -25,6 +26,7 @@ namespace tokenmill::jobs {
 
 class Control;
 struct ControlOptions;
+struct WatchdogOptions;
 
 struct JobOptions {
   /// World rank of each replica's leader, by replica; the other ranks follow. Empty: every rank is a replica.
@@ -53,6 +55,8 @@ struct JobOptions {
   double progress_s = 2;
   double metrics_s = 5;             ///< between calls of on_metrics
   MetricsCallback on_metrics = {};  ///< given on every rank, or on none; called on rank 0. May be empty
+  double stall_s = 1800;            ///< WatchdogOptions
+  std::function<std::string()> waits_in = {};  ///< WatchdogOptions
   WalltimeOptions walltime;         ///< rank 0's counts
   StopSignals* signals = nullptr;   ///< outlives the job; null: signals are none of its business
   /// Ends all ranks at once with the code of a job that can be continued; wanted with signals. Does not return.
@@ -91,6 +95,7 @@ class Job {
   JobOutcome run_share(const std::function<void(Control&, ReplicaReport&)>& share);
   void lead(const RowCodec& codec, Generator& generator, Control& control, ReplicaReport& report);
   ControlOptions control_options(ProgressTracker& tracker) const;
+  WatchdogOptions watchdog_options(Control& control) const;
   int replica() const;
   void announce(JobPhase phase) const;
   Index index_inputs();
@@ -112,6 +117,7 @@ class Job {
   RowPlan plan_;  // on rank 0, until run(), as done_
   RowSet done_;
   PartialRows partial_;  // on every rank
+  Activity activity_, feed_activity_;  // what the main thread and the feed do
   RowsBefore before_;
   double index_s_ = 0, plan_s_ = 0;
 };

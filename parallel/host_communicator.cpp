@@ -101,6 +101,7 @@ void HostCommunicator::finish(Transfer transfer) {
   const Started started = *entry;
   started_.erase(entry);
   const auto begin = Clock::now();
+  const HostProgress::Wait waits(progress_, to_string(started.kind), transfer);
   for (PeerWait wait(watch_, to_string(started.kind)); !started.transport->finished(transfer);) {
     if (progress_.progress())
       wait.reset();

@@ -1,8 +1,10 @@
 #pragma once
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "kernels/core/check.h"
@@ -97,16 +99,37 @@ class MovesUnderWay {
   std::deque<Entry> entries_;
 };
 
-/// All transports of one rank's thread. Whoever waits for one transfer moves all of them: a peer may wait for another
-/// one first, maybe in another group.
+/// All transports of one rank's thread, and what that thread waits in. Whoever waits for one transfer moves all of
+/// them: a peer may wait for another one first, maybe in another group.
 class HostProgress {
  public:
+  /// For other ranks, from construction to destruction; they do not nest.
+  class Wait {
+   public:
+    /// what is a literal; number tells one from the next (a transfer of a group, ...).
+    Wait(HostProgress& progress, const char* what, uint64_t number) : progress_(progress) {
+      progress_.wait_number_.store(number, std::memory_order_relaxed);
+      progress_.wait_what_.store(what, std::memory_order_release);
+    }
+    ~Wait() { progress_.wait_what_.store(nullptr, std::memory_order_release); }
+    Wait(const Wait&) = delete;
+    Wait& operator=(const Wait&) = delete;
+
+   private:
+    HostProgress& progress_;
+  };
+
   HostProgress() = default;
   HostProgress(const HostProgress&) = delete;
   HostProgress& operator=(const HostProgress&) = delete;
   /// transport is removed before it dies.
   void add(HostTransport& transport) { transports_.push_back(&transport); }
   void remove(HostTransport& transport) { std::erase(transports_, &transport); }
+  /// "exchange 812", for people; empty when it does not wait. Any thread.
+  std::string waits_in() const {
+    const char* what = wait_what_.load(std::memory_order_acquire);
+    return what == nullptr ? "" : what + (' ' + std::to_string(wait_number_.load(std::memory_order_relaxed)));
+  }
   bool progress() {
     bool moved = false;
     for (HostTransport* transport : transports_) moved = transport->progress() || moved;
@@ -115,6 +138,8 @@ class HostProgress {
 
  private:
   std::vector<HostTransport*> transports_;
+  std::atomic<const char*> wait_what_ = nullptr;
+  std::atomic<uint64_t> wait_number_ = 0;
 };
 
 }  // namespace tokenmill::parallel

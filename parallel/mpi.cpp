@@ -238,6 +238,8 @@ MpiSession::MpiSession(FatalPolicy policy)
   MpiSession* none = nullptr;
   TM_ASSERT(live_session.compare_exchange_strong(none, this), "two MPI sessions in one process");
   previous_terminate_ = std::set_terminate(&MpiSession::terminate_handler);
+  static const int registered = std::atexit(&MpiSession::exit_handler);  // the sessions of a process share it
+  TM_ASSERT(registered == 0);
 }
 
 MpiSession::~MpiSession() {
@@ -286,9 +288,10 @@ void MpiSession::abort(const Error& error) {
 
 namespace {
 
+std::atomic<bool> aborting = false;
+
 /// Returns in one thread only.
 void only_once() {
-  static std::atomic<bool> aborting = false;
   if (aborting.exchange(true))
     for (;;) pause();
 }
@@ -309,6 +312,13 @@ void MpiSession::end_now(int exit_code) {
 void MpiSession::end_ranks(int exit_code) {
   if (world_.size() > 1) MPI_Abort(MPI_COMM_WORLD, exit_code);  // alone, it would only add its own message
   _exit(exit_code);
+}
+
+void MpiSession::exit_handler() {
+  MpiSession* session = live_session;
+  if (session == nullptr || aborting) return;  // main has returned, or MPI_Abort calls exit()
+  session->abort(Error(ErrorKind::kInternal,
+                       "something called exit() while the job runs (a library?); what it wrote last may say why"));
 }
 
 void MpiSession::terminate_handler() {

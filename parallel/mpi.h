@@ -144,7 +144,8 @@ struct FatalPolicy {
 };
 
 /// MPI from construction to destruction, with MPI_THREAD_MULTIPLE. Adopts an MPI that the host program initialized (and
-/// then does not finalize it). One per process. While it lives, std::terminate prints one message and ends the job.
+/// then does not finalize it). One per process. While it lives, std::terminate and exit() print one message and end the
+/// job: a launcher may let the other ranks wait for ever.
 class MpiSession {
  public:
   /// Throws Error(kMpi) when the library cannot run several threads.
@@ -172,6 +173,7 @@ class MpiSession {
 
  private:
   static void terminate_handler();
+  static void exit_handler();
   [[noreturn]] void end_ranks(int exit_code);
   int end_alone(const Error& error);  // of this rank only
   FatalPolicy policy_;

@@ -122,7 +122,7 @@ struct StopConditions {
   std::function<void()> end_now;
 };
 
-jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, const JobFacts& facts,
+jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, const Replica& replica,
                              rows::IdCensus& census, jobs::MetricsCallback on_metrics, const StopConditions& stop) {
   return {.leaders = ranks.groups.leaders,
           .inputs = options.input,
@@ -130,7 +130,7 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, cons
           .restart = options.restart,
           .accept_change = options.accept_change,
           .retry_errors = options.retry_errors,
-          .identity = identity_facts(facts),
+          .identity = identity_facts(replica.facts),
           .protected_paths = files_in_use(options),
           .reader = {.max_record_bytes = options.max_record_bytes, .ids_dataset = options.input_ids},
           .on_record = [&census](int64_t row, std::string_view record) { census.add(row, record); },
@@ -141,6 +141,8 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, cons
           .commit_s = options.commit_seconds,
           .durability = options.durability,
           .on_metrics = std::move(on_metrics),
+          .stall_s = options.stall_seconds,
+          .waits_in = [&progress = replica.progress] { return progress.waits_in(); },
           .walltime = stop.walltime,
           .signals = &stop.signals,
           .end_now = stop.end_now};
@@ -211,7 +213,7 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
   FigureFiles figures(options, replica->choice.max_model_len, ranks, world);
   ProgressView view;
   rows::IdCensus census;
-  jobs::Job job(job_options(options, ranks, replica->facts, census, figures.on_metrics(),
+  jobs::Job job(job_options(options, ranks, *replica, census, figures.on_metrics(),
                             {walltime, signals, [&] { session.end_now(kExitStopped); }}),
                 session, [&](const jobs::JobProgress& progress) { view.show(progress); });
   view.finish();

@@ -67,7 +67,7 @@ class SlurmCluster:
             "SelectType=select/cons_tres", "SelectTypeParameters=CR_CPU", "SlurmdParameters=config_overrides",
             "SchedulerParameters=batch_sched_delay=0,bf_interval=1,sched_min_interval=100000",
             "PreemptType=preempt/partition_prio", "PreemptMode=REQUEUE", "MpiDefault=none", "GresTypes=gpu",
-            "ReturnToService=2", "KillWait=5", "SlurmctldTimeout=10", "SlurmdTimeout=10"]
+            "ReturnToService=2", "KillWait=30", "SlurmctldTimeout=10", "SlurmdTimeout=10"]
         gpus = []
         for number, node in enumerate(NODES):
             (run / f"spool.{node}").mkdir()

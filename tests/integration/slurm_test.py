@@ -5,6 +5,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import time
 import unittest
 
@@ -69,9 +70,10 @@ class Slurm(Case):
             self.assertLess(time.monotonic(), end, f"{what}\n{self.cluster.call('squeue')}\n{self.log()}")
             time.sleep(0.2)
 
-    def wait_for_rows(self, output="answers"):
-        self.wait_for(lambda: any(path.stat().st_size > 64 for path in (self.dir / output).glob("journal/ledger/*")), 60,
-                      "no row was committed")
+    def wait_for_rows(self, run=0):
+        """Until that run of the job has committed a row."""
+        self.wait_for(lambda: any(path.stat().st_size > 64 for path in self.dir.glob(f"answers/journal/ledger/{run:05}-*")),
+                      60, "no row was committed")
 
     def wait_for_output(self, count, output="answers", timeout_s=240):
         path = self.dir / output / "output.jsonl"
@@ -163,6 +165,36 @@ class Slurm(Case):
         self.wait_for_rows()
         self.cluster.call("scontrol", "update", "NodeName=node2", "State=DOWN", "Reason=test")
         self.cluster.resume("node2")
+        self.wait_for_output(count)
+        self.assertRegex(self.log(), r"continuing: [1-9]")
+
+    def rank_pid(self, rank):
+        """The process of a rank of the job that runs."""
+        for entry in pathlib.Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(f"{TOKENMILL}\0run\0{self.dir}/".encode()) \
+                        and f"PMIX_RANK={rank}\0".encode() in (entry / "environ").read_bytes():
+                    return int(entry.name)
+            except OSError:  # it is gone
+                continue
+        self.fail(f"no rank {rank}\n{self.log()}")
+
+    def test_dying_rank(self):
+        """srun -K1 gives the others TERM, which they take to save their rows; KILL would come after half a minute."""
+        count = self.count_for(25)
+        self.write_job(count)
+        name = self.template("many_nodes.sbatch")
+        for run, (rank, number) in enumerate([(0, signal.SIGKILL), (3, signal.SIGSEGV), (2, signal.SIGKILL)]):
+            with self.subTest(rank=rank, signal=number):
+                job_id = self.submit(name, nodes=2)
+                self.wait_for_rows(run)
+                pid = self.rank_pid(rank)
+                start = time.monotonic()
+                os.kill(pid, number)
+                self.wait_until_gone(job_id)
+                self.assertLess(time.monotonic() - start, 25, self.log())
+                self.assertFalse((self.dir / "answers/output.jsonl").exists())
+        self.submit(name, nodes=2)
         self.wait_for_output(count)
         self.assertRegex(self.log(), r"continuing: [1-9]")
 

@@ -90,6 +90,23 @@ class Stop(Case):
         self.assertEqual(generated, 1500 * 200)
         self.assertEqual((output / "output.jsonl").read_bytes(), (whole / "output.jsonl").read_bytes())
 
+    def test_rank_that_stands_still(self):
+        """The job ends in seconds and says which rank waits for what; the same command goes on."""
+        inputs = self.write("in.jsonl", rows(240, 160))
+        whole, output = self.dir / "whole", self.dir / "out"
+        self.finish(inputs, whole, 2, ("-tp", "2"))
+        process = self.start("-tp", "2", "--stall-seconds", "3", ranks=2, inputs=inputs, output=output)
+        self.wait_for_rows(process, output)
+        begin = time.monotonic()
+        subprocess.run(["kill", "-STOP", str(children(process.pid)[1])], check=True)
+        _, errors = process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 30)
+        self.assertEqual(process.returncode, 4, errors)
+        self.assertRegex(errors, r"rank 0 on \S+: step \d+ for [0-9.]+ s, waiting for (exchange|all_gather) \d+, [1-9]\d* rows in flight")
+        self.assertRegex(errors, r"rank 1 on \S+: .*, last heard [3-9]\.\d s ago")
+        self.finish(inputs, output, 2, ("-tp", "2"))
+        self.assertEqual((output / "output.jsonl").read_bytes(), (whole / "output.jsonl").read_bytes())
+
     def test_refusals(self):
         inputs = self.write("in.jsonl", rows(2, 2))
         for flags, text in ((("--deadline", "1000000000"), "--deadline 1000000000 was "),

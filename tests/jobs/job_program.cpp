@@ -2,11 +2,11 @@
 //   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--metrics-s S] [--elsewhere DIR]
 //               [--retry-errors] [--accept-change] [--commit-s S] [--fact VALUE] [--good] [--finished-log FILE]
 //               [--protect PATH] [--replica-ranks N] [--max-chunk-rows N] [--drain-s S] [--max-s S]
-//               [--long-step-s S] INPUT...
+//               [--long-step-s S] [--stall-s S] INPUT...
 // USR1, USR2 and TERM stop it, as --max-s does: exit 75. "row_steps N" says what was computed.
-// PLACE: load (agreed), step, encode, write, foreign, thread, kill (by SIGKILL after 20 steps); rewrite,
-// rewrite_quietly: other bytes in the first input, as many, the latter with the file's old time.  --elsewhere: the last
-// rank changes to DIR first.
+// PLACE: load (agreed), step, encode, write, foreign, thread, and after 20 steps kill (by SIGKILL), segv, abort, exit
+// (with 0), stop (by SIGSTOP), hang; encode-hang: in the feed; rewrite, rewrite_quietly: other bytes in the first input,
+// as many, the latter with the file's old time. --elsewhere: the last rank changes to DIR first.
 // --fact: part of the identity. --good: no row fails. --finished-log: rows and nanoseconds since 1970, as they finish.
 // --replica-ranks: ranks of a replica; its leader tells the others of every step, and they count them.
 #include <sys/resource.h>
@@ -79,6 +79,8 @@ Options parse(int argc, char** argv) {
       options.job.walltime.drain_s = std::atof(argv[++i]);
     else if (word == "--long-step-s")
       options.long_step_s = std::atof(argv[++i]);
+    else if (word == "--stall-s")
+      options.job.stall_s = std::atof(argv[++i]);
     else if (word == "--max-s")
       options.max_s = std::atof(argv[++i]);
     else if (word == "--step-s")
@@ -110,7 +112,14 @@ Options parse(int argc, char** argv) {
 void fail_in_step(const std::string& place, int64_t steps) {
   if (place == "step" && steps == 3) throw Error(ErrorKind::kDevice, "planted in the step loop");
   if (place == "foreign" && steps == 3) throw std::runtime_error("planted, not ours");
-  if (place == "kill" && steps == 20) raise(SIGKILL);
+  if (steps == 20) {
+    if (place == "kill") raise(SIGKILL);
+    if (place == "segv") raise(SIGSEGV);
+    if (place == "abort") std::abort();
+    if (place == "exit") std::exit(0);  // as a library might
+    if (place == "stop") raise(SIGSTOP);
+    if (place == "hang") pause();
+  }
   if (place == "thread" && steps == 3) std::thread([] { throw Error(ErrorKind::kIo, "planted in a thread"); }).join();
 }
 
@@ -126,6 +135,7 @@ void rewrite(const std::string& path, bool quietly) {
 void arm(const std::string& place, test::FakeCodec& codec) {
   if (place == "encode")
     codec.on_encode = [](int64_t) { throw Error(ErrorKind::kInput, "planted in the feed thread"); };
+  if (place == "encode-hang") codec.on_encode = [](int64_t) { pause(); };
 }
 
 /// A replica's steps, from its leader to the other ranks.

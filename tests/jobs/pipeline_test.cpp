@@ -55,12 +55,12 @@ TEST_CASE("every row passes through feed, generator and commit, and the generato
   Fixture f(3000);
   test::FakeGenerator generator(16);
   Commit commit(f.part(), {.commit_s = 0.001}, f.record_error());
-  Feed feed(f.index, f.codec, {}, Chunks{f.rows}, f.record_error());
+  Feed feed(f.index, f.codec, {}, {.pull = Chunks{f.rows}, .on_error = f.record_error()});
   int64_t published = 0;
-  const ReplicaStatus status = run_batches(generator, feed, commit, [&](const ReplicaStatus& s) {
-    CHECK(s.rows_finished >= published);
-    published = s.rows_finished;
-  });
+  const ReplicaStatus status = run_batches(generator, feed, commit, {.publish = [&](const ReplicaStatus& s) {
+                                             CHECK(s.rows_finished >= published);
+                                             published = s.rows_finished;
+                                           }});
   commit.close();
   CHECK(f.errors.empty());
   CHECK(status.rows_finished == 3000);
@@ -77,9 +77,9 @@ TEST_CASE("bounds of one row and one byte only slow the feed down") {
   Fixture f(200);
   test::FakeGenerator generator(3);
   Commit commit(f.part(), {.commit_s = 0.001, .max_queued_rows = 1, .max_queued_bytes = 1}, f.record_error());
-  Feed feed(f.index, f.codec, {.reader = {}, .max_queued_rows = 1, .max_queued_bytes = 1}, Chunks{f.rows},
-            f.record_error());
-  CHECK(run_batches(generator, feed, commit, [](const ReplicaStatus&) {}).rows_finished == 200);
+  Feed feed(f.index, f.codec, {.reader = {}, .max_queued_rows = 1, .max_queued_bytes = 1},
+            {.pull = Chunks{f.rows}, .on_error = f.record_error()});
+  CHECK(run_batches(generator, feed, commit).rows_finished == 200);
   commit.close();
   CHECK(merge_parts({f.part()}, 200, f.dir / "output.jsonl").rows == 200);
 }
@@ -89,7 +89,7 @@ TEST_CASE("a feed that fails reports once and ends") {
   f.codec.on_encode = [](int64_t row) {
     if (row == 50) throw std::runtime_error("cannot encode");
   };
-  Feed feed(f.index, f.codec, {}, Chunks{f.rows}, f.record_error());
+  Feed feed(f.index, f.codec, {}, {.pull = Chunks{f.rows}, .on_error = f.record_error()});
   int64_t rows = 0;
   while (!feed.ended()) {
     feed.wait(1);
@@ -101,7 +101,8 @@ TEST_CASE("a feed that fails reports once and ends") {
 
 TEST_CASE("a feed can be dropped while it waits for room") {
   Fixture f(1000);
-  Feed feed(f.index, f.codec, {.reader = {}, .max_queued_rows = 2}, Chunks{f.rows}, f.record_error());
+  Feed feed(f.index, f.codec, {.reader = {}, .max_queued_rows = 2},
+            {.pull = Chunks{f.rows}, .on_error = f.record_error()});
   feed.wait(1);
   CHECK(feed.try_take());
 }
@@ -168,9 +169,8 @@ TEST_CASE("a generator that loses, repeats or invents a row is an internal error
     Fixture f(3);
     BrokenGenerator generator(way);
     Commit commit(f.part(), {}, f.record_error());
-    Feed feed(f.index, f.codec, {}, Chunks{f.rows}, f.record_error());
-    CHECK_THROWS_WITH_AS(run_batches(generator, feed, commit, [](const ReplicaStatus&) {}), doctest::Contains(text),
-                         Error);
+    Feed feed(f.index, f.codec, {}, {.pull = Chunks{f.rows}, .on_error = f.record_error()});
+    CHECK_THROWS_WITH_AS(run_batches(generator, feed, commit), doctest::Contains(text), Error);
   }
 }
 
@@ -200,8 +200,8 @@ TEST_CASE("an idle generator that wants nothing is still given rows") {
   Fixture f(20);
   ShyGenerator generator;
   Commit commit(f.part(), {}, f.record_error());
-  Feed feed(f.index, f.codec, {}, Chunks{f.rows}, f.record_error());
-  CHECK(run_batches(generator, feed, commit, [](const ReplicaStatus&) {}).rows_finished == 20);
+  Feed feed(f.index, f.codec, {}, {.pull = Chunks{f.rows}, .on_error = f.record_error()});
+  CHECK(run_batches(generator, feed, commit).rows_finished == 20);
 }
 
 }  // namespace

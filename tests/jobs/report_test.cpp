@@ -12,7 +12,7 @@ namespace tokenmill::jobs {
 namespace {
 
 JobOutcome outcome() {
-  JobOutcome o{.rows = 10, .failed = 2, .index_s = 0.5, .run_s = 4, .merge_s = 0.25, .elapsed_s = 5};
+  JobOutcome o{.rows = 10, .failed = 2, .done = 10, .index_s = 0.5, .run_s = 4, .merge_s = 0.25, .elapsed_s = 5};
   for (int rank = 0; rank < 2; ++rank) {
     ReplicaReport replica{.rank = rank, .host = "node1", .run_s = rank == 0 ? 4.0 : 3.0};
     replica.status = {
