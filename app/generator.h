@@ -29,7 +29,10 @@ class EngineGenerator final : public jobs::Generator {
  public:
   /// Both outlive the generator.
   EngineGenerator(Engine& engine, const rows::Codec& codec, const EngineGeneratorOptions& options)
-      : engine_(engine), codec_(codec), options_(options) {}
+      : engine_(engine), codec_(codec), options_(options) {
+    engine_.on_begin([this](int64_t row) { begins(row); });
+  }
+  ~EngineGenerator() override { engine_.on_begin({}); }
 
   void submit(std::unique_ptr<jobs::WorkItem> item) override;
   bool step() override { return engine_.step(); }

@@ -198,8 +198,10 @@ bool Engine::Impl::launch_next() {
   if (!scheduler.admitted().empty()) {
     const double now_s = clock.now_s();
     for (const Sequence* sequence : scheduler.admitted()) {
-      RequestTiming& timing = active[static_cast<size_t>(sequence->handle())]->timing;
-      if (!timing.first_scheduled_s) timing.first_scheduled_s = now_s;
+      Active& request = *active[static_cast<size_t>(sequence->handle())];
+      if (request.timing.first_scheduled_s) continue;
+      request.timing.first_scheduled_s = now_s;
+      if (on_begin) on_begin(request.request_id);
     }
   }
   log::trace("step {}: {} tokens of {} sequences, {} new, {} finished; {} running, {} waiting, {} of {} KV blocks",
@@ -252,6 +254,8 @@ bool Engine::step() {
   impl_->refresh_stats();
   return worked;
 }
+
+void Engine::on_begin(std::function<void(int64_t)> callback) { impl_->on_begin = std::move(callback); }
 
 void Engine::close_admission() { impl_->scheduler.close_admission(); }
 

@@ -68,6 +68,8 @@ class Engine {
   /// Schedules and launches what it can, collects the oldest step when the pipeline is full or nothing else can be
   /// launched, and updates. Callable without work. Returns false when there was nothing to do.
   bool step();
+  /// What to call in step() before a request's first step; its id. May be empty.
+  void on_begin(std::function<void(int64_t request_id)> callback);
   /// From now on no request begins; those that run go on.
   void close_admission();
   /// Gives up what is unfinished, after collecting what is in flight (which may finish requests). Returns what each of

@@ -75,6 +75,7 @@ struct Engine::Impl {
   std::deque<Ticket> tickets;  // launched, not collected; oldest first
   StepPlan plan;               // reused
   std::vector<RequestOutput> finished;
+  std::function<void(int64_t)> on_begin;
   Distributions distributions;
   StepMeter meter;
   EngineStats stats;

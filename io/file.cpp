@@ -103,17 +103,33 @@ void File::will_need(int64_t offset, int64_t length) const {
 }
 void File::will_read_sequentially() const { ::posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL); }
 
-void File::write_all(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+namespace {
+
+/// write_some(from): of what is behind so many bytes, as write() does it.
+template <typename WriteSome>
+void write_fully(const std::string& path, size_t size, WriteSome write_some) {
+  for (size_t done = 0; done < size;) {
+    const ssize_t n = write_some(done);
     if (n > 0) {
-      bytes.remove_prefix(static_cast<size_t>(n));
+      done += static_cast<size_t>(n);
     } else if (n == 0) {
-      fail(path_, "write", ENOSPC);  // POSIX leaves 0 for a regular file unspecified; never loop on it
+      fail(path, "write", ENOSPC);  // POSIX leaves 0 for a regular file unspecified; never loop on it
     } else if (errno != EINTR) {
-      fail(path_, "write", errno);
+      fail(path, "write", errno);
     }
   }
+}
+
+}  // namespace
+
+void File::write_all(std::string_view bytes) {
+  write_fully(path_, bytes.size(), [&](size_t done) { return ::write(fd_, bytes.data() + done, bytes.size() - done); });
+}
+
+void File::write_all_at(int64_t offset, std::span<const std::byte> bytes) {
+  write_fully(path_, bytes.size(), [&](size_t done) {
+    return ::pwrite(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
+  });
 }
 
 void File::truncate(int64_t bytes) {

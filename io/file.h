@@ -53,6 +53,8 @@ class File {
 
   /// Writes all bytes at the descriptor's position; a short write (disk full, quota) throws.
   void write_all(std::string_view bytes);
+  /// The same at offset; the descriptor's position stays.
+  void write_all_at(int64_t offset, std::span<const std::byte> bytes);
   /// Cuts the file to `bytes` and moves the write position there.
   void truncate(int64_t bytes);
   /// fsync: contents and size are on stable storage.

@@ -8,6 +8,8 @@ namespace tokenmill::jobs {
 /// What a rank's main thread does now, for the watchdog. Scopes nest; the innermost counts. Thread-safe.
 class Activity {
  public:
+  static constexpr const char* kStep = "step";              ///< of the rows in flight
+  static constexpr const char* kEncoding = "encoding row";  ///< the one of that number
   struct Now {
     const char* what = "waiting for rows";
     int64_t sequence = 0;   ///< which one: a step's number, ...

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "jobs/journal/advice.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill::jobs {
@@ -28,6 +29,8 @@ class BatchRun {
         activity_(hooks.activity != nullptr ? *hooks.activity : unwatched_) {}
 
   ReplicaStatus run() {
+    if (hooks_.running != nullptr)
+      generator_.on_begin([this](int64_t row) { with_advice([&] { hooks_.running->begin(row); }); });
     for (;;) {
       const auto start = Clock::now();
       const StopLevel stop = hooks_.stop_level ? hooks_.stop_level() : StopLevel::kNone;
@@ -69,7 +72,7 @@ class BatchRun {
   }
 
   bool step() {
-    const Activity::Scope scope(activity_, "step", ++num_steps_);
+    const Activity::Scope scope(activity_, Activity::kStep, ++num_steps_);
     return generator_.step();
   }
 
@@ -109,6 +112,7 @@ class BatchRun {
       TM_ASSERT(entry != in_flight_.end(), "the generator finished row {}, which it does not hold", row.row);
       const uint64_t row_digest = entry->second;
       in_flight_.erase(entry);
+      if (hooks_.running != nullptr) with_advice([&] { hooks_.running->end(row.row); });
       ++status_.rows_finished;
       status_.rows_failed += row.failed ? 1 : 0;
       commit_.push(std::move(row), row_digest);

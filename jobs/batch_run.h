@@ -5,6 +5,7 @@
 #include "jobs/commit.h"
 #include "jobs/feed.h"
 #include "jobs/generator.h"
+#include "jobs/journal/running_rows.h"
 #include "jobs/progress.h"
 #include "jobs/stop_level.h"
 
@@ -15,6 +16,7 @@ struct BatchRunHooks {
   std::function<void(const ReplicaStatus&)> publish;  ///< a few hundred times a second at most, and at the end
   std::function<StopLevel()> stop_level;              ///< asked before every step
   Activity* activity = nullptr;                       ///< says what the loop does
+  RunningRows* running = nullptr;                     ///< is told which rows are being computed
 };
 
 /// A leader's step loop: keeps the Generator in rows as long as the feed has any, steps it, hands finished rows to

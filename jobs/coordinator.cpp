@@ -13,12 +13,18 @@ int64_t Grant::num_rows() const {
   return sum;
 }
 
-Coordinator::Coordinator(RowPlan plan, RowSet done, int num_replicas, const CoordinatorOptions& options)
+Coordinator::Coordinator(RowPlan plan, RowSet done, int num_replicas, const CoordinatorOptions& options,
+                         const std::vector<int64_t>& suspects)
     : plan_(std::move(plan)),
       done_(std::move(done)),
       replicas_(static_cast<size_t>(num_replicas)),
       options_(options),
-      rows_left_(plan_.num_rows() - done_.count()) {
+      suspects_(suspects.begin(), suspects.end()) {
+  for (const int64_t row : suspects) {
+    TM_ASSERT(!done_.contains(row), "row {} is done and a suspect", row);
+    done_.insert(row);  // the plan passes it over
+  }
+  rows_left_ = plan_.num_rows() - done_.count();
   TM_ASSERT(num_replicas >= 1 && options.max_chunk_rows >= 1 && options.busy_rows >= 0);
   TM_ASSERT(done_.num_rows() == plan_.num_rows(), "{} rows are planned, {} known", plan_.num_rows(), done_.num_rows());
 }
@@ -111,15 +117,35 @@ std::vector<RowRun> Coordinator::take(int64_t num_rows) {
 /// After an event of this replica: the others' chances have not improved, unless there are no rows any more.
 std::vector<Grant> Coordinator::answer(Replica& replica) {
   std::vector<Grant> grants;
-  const bool has_rows = rows_left_ > 0 && !stopped_;
-  if (has_rows && replica.waiting && is_ready(replica)) {
-    Grant& grant = grants.emplace_back(Grant{index_of(replica), take(chunk_rows(replica))});
-    replica.granted += grant.num_rows();
-    replica.waiting = false;
+  if (!stopped_ && rows_left_ > 0) {
+    if (replica.waiting && is_ready(replica)) {
+      Grant& grant = grants.emplace_back(Grant{index_of(replica), take(chunk_rows(replica))});
+      replica.granted += grant.num_rows();
+      replica.waiting = false;
+    }
+    if (rows_left_ > 0) return grants;
   }
-  if (rows_left_ > 0 && !stopped_) return grants;
+  if (!stopped_ && !suspects_.empty())
+    for (Grant& grant : hand_out_suspects()) grants.push_back(std::move(grant));
+  if (!stopped_ && !suspects_.empty()) return grants;
   for (Replica& other : replicas_)
     if (std::exchange(other.waiting, false)) grants.push_back({index_of(other), {}});
+  return grants;
+}
+
+std::vector<Grant> Coordinator::hand_out_suspects() {
+  std::vector<Grant> grants;
+  all_others_finished_ = all_others_finished_ || rows_held_ == 0;
+  if (!all_others_finished_) return grants;
+  for (Replica& replica : replicas_) {
+    if (suspects_.empty() || !replica.waiting || replica.held() > 0) continue;
+    const int64_t row = suspects_.front();
+    suspects_.pop_front();
+    grants.push_back({index_of(replica), {{{row, row + 1}}}});
+    ++replica.granted;
+    ++rows_held_;
+    replica.waiting = false;
+  }
   return grants;
 }
 

@@ -36,10 +36,14 @@ struct CoordinatorOptions {
 /// take the work of the others. One that holds three quarters of busy_rows waits until its grant makes it hold no more
 /// than half of its share: rows that turn out slow leave the others something to do. A request that must wait is
 /// answered by a later event.
+///
+/// Suspects, rows that may bring their replica down, are handed out last, when all others are finished, and one at a
+/// time to a replica that holds nothing: whom they bring down loses no other row that is not finished.
 class Coordinator {
  public:
-  /// done: rows that are not handed out.
-  Coordinator(RowPlan plan, RowSet done, int num_replicas, const CoordinatorOptions& options);
+  /// done: rows that are not handed out. suspects: of the others, ascending.
+  Coordinator(RowPlan plan, RowSet done, int num_replicas, const CoordinatorOptions& options,
+              const std::vector<int64_t>& suspects = {});
 
   /// The replica asks for rows; it has at most one request open. Returns the requests that can be answered now.
   std::vector<Grant> request(int replica);
@@ -49,7 +53,8 @@ class Coordinator {
   /// No more rows are handed out: whoever waits, and whoever asks later, is told that there are none.
   std::vector<Grant> stop();
 
-  int64_t rows_left() const { return rows_left_; }  ///< not handed out yet
+  /// Not handed out yet.
+  int64_t rows_left() const { return rows_left_ + static_cast<int64_t>(suspects_.size()); }
   /// Handed to the replica and not finished.
   int64_t rows_held(int replica) const;
 
@@ -60,6 +65,7 @@ class Coordinator {
     int64_t held() const { return granted - finished; }
   };
   std::vector<Grant> answer(Replica& replica);
+  std::vector<Grant> hand_out_suspects();
   int index_of(const Replica& replica) const { return static_cast<int>(&replica - replicas_.data()); }
   int64_t share() const;
   bool is_ready(const Replica& replica);
@@ -73,7 +79,9 @@ class Coordinator {
   std::deque<PlannedRow> ahead_;  // what is handed out next
   std::vector<Replica> replicas_;
   CoordinatorOptions options_;
-  int64_t rows_left_ = 0;
+  std::deque<int64_t> suspects_;
+  bool all_others_finished_ = false;
+  int64_t rows_left_ = 0;  // without suspects
   int64_t rows_held_ = 0;  // by all
   bool stopped_ = false;
 };

@@ -1,5 +1,6 @@
 #include "jobs/feed.h"
 
+#include "jobs/death_note.h"
 #include "jobs/journal/ledger.h"
 #include "jobs/row_reader.h"
 #include "kernels/core/check.h"
@@ -22,6 +23,7 @@ Feed::~Feed() {
 }
 
 void Feed::run() {
+  const DeathNote::SpareStack stack;
   try {
     RowReader reader(index_, options_.reader);
     bool wanted = true;
@@ -53,11 +55,18 @@ bool Feed::deliver(RowReader& reader, const RowRun& run) {
 }
 
 EncodedRow Feed::encode(const RecordSource& source, std::string_view record) {
-  const Activity::Scope scope(activity_, "encoding row", source.row);
-  EncodedRow encoded{.item = codec_.encode(source, record), .row_digest = digest(record)};
+  const Activity::Scope scope(activity_, Activity::kEncoding, source.row);
+  EncodedRow encoded{.row_digest = digest(record)};
+  if (hooks_.refused != nullptr)
+    if (const auto refused = hooks_.refused->find(source.row); refused != hooks_.refused->end())
+      encoded.item = codec_.refuse(source, record, refused->second);
+  if (!encoded.item) {
+    const DeathNote::OneRow one_row(source.row);
+    encoded.item = codec_.encode(source, record);
+    if (hooks_.partial != nullptr)
+      if (const auto saved = hooks_.partial->read(source.row, encoded.row_digest)) codec_.resume(*encoded.item, *saved);
+  }
   TM_ASSERT(encoded.item && encoded.item->row() == source.row, "the codec made no work item for row {}", source.row);
-  if (hooks_.partial != nullptr)
-    if (const auto saved = hooks_.partial->read(source.row, encoded.row_digest)) codec_.resume(*encoded.item, *saved);
   encoded.item->pulled_s = pulled_s_;
   return encoded;
 }

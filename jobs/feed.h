@@ -3,8 +3,10 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "jobs/activity.h"
@@ -22,6 +24,9 @@ struct EncodedRow {
   uint64_t row_digest = 0;  ///< of the input record (journal/ledger.h)
 };
 
+/// Rows that are not to be computed, and why.
+using RefusedRows = std::map<int64_t, std::string>;
+
 struct FeedOptions {
   io::RecordReaderOptions reader;
   int64_t max_queued_rows = 64;
@@ -33,6 +38,7 @@ struct FeedHooks {
   std::function<std::optional<std::vector<RowRun>>()> pull;  ///< the next rows, nullopt: there will be none; may block
   std::function<void(const std::exception&)> on_error;       ///< once, when something throws there; the feed has ended
   const PartialRows* partial = nullptr;                      ///< what earlier runs saved; may be null
+  const RefusedRows* refused = nullptr;                      ///< rows that become errors, uncomputed; may be null
   Activity* activity = nullptr;                              ///< says what it does; may be null
 };
 

@@ -1,8 +1,10 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "kernels/core/distributions.h"
@@ -53,6 +55,10 @@ class RowCodec {
   virtual std::unique_ptr<WorkItem> encode(const RecordSource& source, std::string_view record) const = 0;
   /// partial: a PartialRow's record, of the same input record and identity: the row goes on from there.
   virtual void resume(WorkItem& item, std::string_view partial) const = 0;
+  /// The work item of a row that is not to be computed: it becomes an error with this reason. Looks at the record as
+  /// little as possible, because encode() may not have survived it.
+  virtual std::unique_ptr<WorkItem> refuse(const RecordSource& source, std::string_view record,
+                                           const std::string& reason) const = 0;
 };
 
 /// What a Generator expects of the work it holds; seconds from now.
@@ -107,6 +113,17 @@ class Generator {
   virtual GeneratorStats stats() const = 0;
   /// What varied from row to row and step to step so far.
   virtual const Distributions& distributions() const = 0;
+
+  /// What to call in step() before the first step of a row.
+  void on_begin(std::function<void(int64_t row)> callback) { on_begin_ = std::move(callback); }
+
+ protected:
+  void begins(int64_t row) const {
+    if (on_begin_) on_begin_(row);
+  }
+
+ private:
+  std::function<void(int64_t row)> on_begin_;
 };
 
 }  // namespace tokenmill::jobs

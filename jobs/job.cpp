@@ -1,5 +1,7 @@
 #include "jobs/job.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -7,13 +9,16 @@
 #include "jobs/batch_run.h"
 #include "jobs/commit.h"
 #include "jobs/control.h"
+#include "jobs/death_note.h"
 #include "jobs/feed.h"
 #include "jobs/journal/advice.h"
 #include "jobs/journal/done_rows.h"
+#include "jobs/journal/running_rows.h"
 #include "jobs/merge.h"
 #include "jobs/watchdog.h"
 #include "kernels/core/check.h"
 #include "kernels/core/clock.h"
+#include "kernels/core/log.h"
 
 namespace tokenmill::jobs {
 namespace {
@@ -25,6 +30,23 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 Error as_error(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
   return Error(ErrorKind::kInternal, std::string(exception.what()));
+}
+
+/// A line for each row.
+std::string serialize(const RefusedRows& refused) {
+  std::string text;
+  for (const auto& [row, reason] : refused) text += fmt::format("{} {}\n", row, reason);
+  return text;
+}
+
+RefusedRows deserialize_refused(std::string_view text) {
+  RefusedRows refused;
+  while (!text.empty()) {
+    const size_t space = text.find(' '), end = text.find('\n');
+    refused.emplace(std::stoll(std::string(text.substr(0, space))), text.substr(space + 1, end - space - 1));
+    text.remove_prefix(end + 1);
+  }
+  return refused;
 }
 
 JobOptions with_leaders(JobOptions options, int num_ranks) {
@@ -73,6 +95,10 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   std::string partial = partial_.serialize();
   parallel::broadcast_bytes(world, partial, 0);
   partial_ = PartialRows::deserialize(partial);
+  std::string refused = serialize(refused_);
+  parallel::broadcast_bytes(world, refused, 0);
+  refused_ = deserialize_refused(refused);
+  replicas_ = parallel::gather_values(world, options_.replica >= 0 ? options_.replica : replica());
   index_s_ = seconds_since(index_start);
 }
 
@@ -96,13 +122,43 @@ void Job::read_journal() {
   done_ = RowSet(num_rows());
   if (claim_.run() == 0) return;
   DoneRows rows = read_done_rows(with_advice([&] { return cut_torn_parts(output_); }), num_rows());
+  RowSet tried_again(num_rows());
   if (options_.retry_errors) {
     rows.done.erase(rows.failed);
-    rows.failed = RowSet(num_rows());
+    tried_again = std::exchange(rows.failed, RowSet(num_rows()));
   }
   before_ = {.done = rows.done.count(), .failed = rows.failed.count()};
   done_ = std::move(rows.done);
   if (!options_.accept_change) partial_ = std::move(rows.partial);  // half of an answer must not be another model's
+  judge_rows(tried_again);
+}
+
+/// On rank 0, of the rows that are not done: which of them were being computed when a process died of its own fault.
+void Job::judge_rows(const RowSet& tried_again) {
+  constexpr int64_t kMaxDeaths = 2;
+  remove_idle_running(output_);
+  for (const auto& [row, deaths] : read_deaths(output_)) {
+    if (row < 0 || row >= num_rows() || done_.contains(row)) continue;
+    if (deaths.count < kMaxDeaths || tried_again.contains(row))
+      suspects_.push_back(row);
+    else
+      refused_.emplace(row, fmt::format("the process that computed this row died {} times, the last time of: {}; "
+                                        "--retry-errors tries it again",
+                                        deaths.count, deaths.cause));
+  }
+  if (!suspects_.empty())
+    log::warning(
+        "{} rows were being computed when a process died ({}{}); they run last, one by one", suspects_.size(),
+        fmt::join(suspects_.begin(), suspects_.begin() + std::min<std::ptrdiff_t>(std::ssize(suspects_), 8), ", "),
+        suspects_.size() > 8 ? ", ..." : "");
+}
+
+/// On rank 0: the rows that a rank stands still with are suspects, too.
+void Job::note_stall(int rank, const RankState& state) const {
+  const std::string_view what = state.what.data();
+  if (state.lasts_s < options_.stall_s || (what != Activity::kStep && what != Activity::kEncoding)) return;
+  DeathNote::write(output_.death_note(claim_.run(), replicas_.at(static_cast<size_t>(rank)), rank),
+                   what == Activity::kEncoding ? state.sequence : -1, "no progress");
 }
 
 void Job::announce(JobPhase phase) const {
@@ -121,6 +177,7 @@ JobOutcome Job::follow(const std::function<void()>& steps) {
     try {
       steps();
     } catch (const std::exception& e) {
+      DeathNote::write(e);
       control.fatal(as_error(e));
     }
   });
@@ -146,10 +203,13 @@ JobOutcome Job::run_share(const std::function<void(Control&, ReplicaReport&)>& s
   ReplicaReport report{.rank = world.rank(), .host = parallel::host_name()};
   Walltime walltime;
   {
+    const DeathNote death_note(
+        output_.death_note(claim_.run(), replicas_.at(static_cast<size_t>(world.rank())), world.rank()));
     ProgressTracker tracker(num_rows(), before_);
-    Control control(session_, options_.leaders, control_options(tracker),
-                    Coordinator(std::move(plan_), std::move(done_), static_cast<int>(options_.leaders.size()),
-                                {.max_chunk_rows = options_.max_chunk_rows, .busy_rows = options_.busy_rows}));
+    Control control(
+        session_, options_.leaders, control_options(tracker),
+        Coordinator(std::move(plan_), std::move(done_), static_cast<int>(options_.leaders.size()),
+                    {.max_chunk_rows = options_.max_chunk_rows, .busy_rows = options_.busy_rows}, suspects_));
     const Watchdog watchdog(session_, {&activity_, &feed_activity_}, watchdog_options(control));
     handle_signals(StopLevel::kNow, [&control](StopLevel level) { control.request_stop(level); });
     share(control, report);
@@ -237,24 +297,33 @@ WatchdogOptions Job::watchdog_options(Control& control) const {
                        (signals != nullptr && signals->level() >= StopLevel::kSave);
               },
           .waits_in = options_.waits_in,
-          .on_stall = [&] { control.request_stop(StopLevel::kSave); }};
+          .on_stall =
+              [&](int rank, const RankState& state) {
+                note_stall(rank, state);
+                control.request_stop(StopLevel::kSave);
+              }};
 }
 
 /// This replica's rows.
 void Job::lead(const RowCodec& codec, Generator& generator, Control& control, ReplicaReport& report) {
   const auto run_start = Clock::now();
   const auto fatal = [&](const std::exception& e) { control.fatal(as_error(e)); };
+  const auto fatal_of_rows = [&](const std::exception& e) {
+    DeathNote::write(e);
+    fatal(e);
+  };
+  RunningRows running(output_.running_rows(claim_.run(), replica()));
   Commit commit(output_.part(claim_.run(), replica()),
                 {.commit_s = options_.commit_s,
                  .durability = options_.durability,
                  .before_commit = [&] { claim_.check_still_ours(); }},
                 fatal);
-  Feed feed(
-      index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows},
-      {.pull = [&] { return control.pull(); },
-       .on_error = fatal,
-       .partial = &partial_,
-       .activity = &feed_activity_});
+  Feed feed(index_, codec, {.reader = options_.reader, .max_queued_rows = options_.queued_rows},
+            {.pull = [&] { return control.pull(); },
+             .on_error = fatal_of_rows,
+             .partial = &partial_,
+             .refused = &refused_,
+             .activity = &feed_activity_});
   try {
     auto last_metrics = run_start;
     report.status = run_batches(generator, feed, commit,
@@ -267,13 +336,15 @@ void Job::lead(const RowCodec& codec, Generator& generator, Control& control, Re
                                        control.publish_distributions(generator.distributions().serialize());
                                      },
                                  .stop_level = [&] { return control.stop_level(); },
-                                 .activity = &activity_});
+                                 .activity = &activity_,
+                                 .running = &running});
     report.distributions = generator.distributions().serialize();
     report.run_s = seconds_since(run_start);
     generator.finish();
     commit.close();
+    running.remove();
   } catch (const std::exception& e) {
-    fatal(e);
+    fatal_of_rows(e);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "io/record_writer.h"
 #include "jobs/activity.h"
 #include "jobs/commit.h"
+#include "jobs/feed.h"
 #include "jobs/generator.h"
 #include "jobs/index.h"
 #include "jobs/journal/partial_rows.h"
@@ -26,11 +27,13 @@ namespace tokenmill::jobs {
 
 class Control;
 struct ControlOptions;
+struct RankState;
 struct WatchdogOptions;
 
 struct JobOptions {
   /// World rank of each replica's leader, by replica; the other ranks follow. Empty: every rank is a replica.
   std::vector<int> leaders;
+  int replica = -1;                 ///< that this rank is part of; -1: the one it leads
   std::vector<std::string> inputs;  ///< in order; patterns are already expanded
   std::string output_dir;
   bool restart = false;        ///< replace what an earlier run left in output_dir
@@ -102,6 +105,8 @@ class Job {
   void read_journal();
   void check_inputs_unchanged() const;
   void merge(int64_t num_failed) const;
+  void judge_rows(const RowSet& tried_again);
+  void note_stall(int rank, const RankState& state) const;
   StopCause stop_cause(const JobOutcome& outcome, const Walltime& walltime) const;
   void handle_signals(StopLevel least, std::function<void(StopLevel)> rise = {}) const;
   int64_t part_bytes() const;
@@ -117,6 +122,9 @@ class Job {
   RowPlan plan_;  // on rank 0, until run(), as done_
   RowSet done_;
   PartialRows partial_;  // on every rank
+  std::vector<int64_t> suspects_;      // on rank 0
+  RefusedRows refused_;                // on every rank
+  std::vector<int> replicas_;          // by rank
   Activity activity_, feed_activity_;  // what the main thread and the feed do
   RowsBefore before_;
   double index_s_ = 0, plan_s_ = 0;

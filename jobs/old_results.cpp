@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 #include <system_error>
 
 #include "io/file.h"
@@ -27,6 +28,12 @@ bool is_part(std::string_view name, std::string_view suffix) {
   const size_t dash = name.find('-');
   return dash != name.npos && name.ends_with(suffix) && is_digits(name.substr(0, dash)) &&
          is_digits(name.substr(dash + 1, name.size() - suffix.size() - dash - 1));
+}
+
+/// Of journal/running: the rows of a replica, or the death note of one of its ranks.
+bool is_running(std::string_view name) {
+  const std::string_view suffix = name.substr(std::min(name.find('.'), name.size()));
+  return is_part(name, suffix) && (suffix == ".rows" || (suffix.starts_with(".rank") && is_digits(suffix.substr(5))));
 }
 
 /// name is prefix, digits, suffix.
@@ -113,16 +120,22 @@ class Survey {
     return true;
   }
 
-  void add_numbered(const fs::path& path, std::string_view suffix, std::string_view other = {}) {
+  /// A directory and those of its entries whose names are ours.
+  void add_directory(const fs::path& path, const std::function<bool(const std::string&)>& is_ours) {
     std::vector<fs::path> entries;
     if (!list(path, entries)) return;
     for (const fs::path& entry : entries)
-      if (is_part(entry.filename().string(), suffix) || is_numbered(entry.filename().string(), "", suffix) ||
-          entry.filename().string() == other)
+      if (is_ours(entry.filename().string()))
         add_file(entry);
       else
         add_foreign(entry, "unknown");
     removable_.push_back(path.string());
+  }
+
+  void add_numbered(const fs::path& path, std::string_view suffix, std::string_view other = {}) {
+    add_directory(path, [&](const std::string& name) {
+      return is_part(name, suffix) || is_numbered(name, "", suffix) || name == other;
+    });
   }
 
   /// An empty one is what an interruption leaves between making the directory and its marker. The identity goes first: a
@@ -144,6 +157,8 @@ class Survey {
         add_numbered(entry, ".jsonl", OutputDir::kRowPlanName);
       else if (name == "ledger")
         add_numbered(entry, ".ledger");
+      else if (name == "running")
+        add_directory(entry, is_running);
       else if (name == OutputDir::kOwnerName || name == kNewOwnerName || is_numbered(name, "row_metrics.", ".jsonl"))
         add_file(entry);
       else if (entry != marker && entry != identity)

@@ -125,6 +125,14 @@ PartPaths OutputDir::part(int64_t run, int64_t replica) const {
           .run = run};
 }
 
+std::string OutputDir::running_rows(int64_t run, int64_t replica) const {
+  return fmt::format("{}/{:05d}-{:05d}.rows", running_dir(), run, replica);
+}
+
+std::string OutputDir::death_note(int64_t run, int64_t replica, int rank) const {
+  return fmt::format("{}/{:05d}-{:05d}.rank{}", running_dir(), run, replica, rank);
+}
+
 void OutputDir::make() const { make_directory(path_); }
 
 std::vector<std::string> OutputDir::results() const {
@@ -197,7 +205,7 @@ void OutputClaim::write_journal(const Identity& identity) const {
   write_new_file(staged_journal() + "/" + OutputDir::kMarkerName, kJournalMarker);
   write_new_file(staged_journal() + "/" + OutputDir::kIdentityName, identity.text());
   write_new_file(staged_journal() + "/" + OutputDir::kOwnerName, Owner::me(token_, 0, -1).text());
-  for (const char* name : {"/parts", "/ledger", "/scratch"}) make_directory(staged_journal() + name);
+  for (const char* name : {"/parts", "/ledger", "/running", "/scratch"}) make_directory(staged_journal() + name);
   io::sync_directory(staged_journal());
 }
 
@@ -250,6 +258,7 @@ void OutputClaim::take_over(int64_t num_rows) {
   if (use_.accept_change) rename_path(staged_journal() + "/" + OutputDir::kIdentityName, directory_.identity_path());
   remove_scratch(directory_.scratch_dir());
   rename_path(staged_scratch_dir(), directory_.scratch_dir());
+  make_directory(directory_.running_dir());
   io::sync_directory(directory_.journal());
   remove_leftovers(directory_, "");
 }

@@ -30,6 +30,9 @@ class OutputDir {
   static std::string row_plan_path(const std::string& scratch_dir) { return scratch_dir + "/" + kRowPlanName; }
   std::string identity_path() const { return journal() + "/" + kIdentityName; }
   PartPaths part(int64_t run, int64_t replica) const;
+  std::string running_dir() const { return journal() + "/running"; }
+  std::string running_rows(int64_t run, int64_t replica) const;
+  std::string death_note(int64_t run, int64_t replica, int rank) const;
 
   /// Makes the directory and those above it where they are missing. Throws Error(kIo).
   void make() const;

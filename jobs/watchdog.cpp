@@ -173,7 +173,7 @@ void Watchdog::judge() {
 
 void Watchdog::end_job(int rank) {
   const RankState& state = states_[static_cast<size_t>(rank)];
-  if (options_.on_stall) options_.on_stall();
+  if (options_.on_stall) options_.on_stall(rank, state);
   // Commit threads go on by themselves while main threads hang.
   std::this_thread::sleep_for(std::chrono::duration<double>(std::min(options_.commit_s + 1, 10.0)));
   session_.abort_as_is(Error(ErrorKind::kMpi,

@@ -45,8 +45,9 @@ struct WatchdogOptions {
   std::function<bool()> saving;  ///< the run ends, as far as this rank knows; any thread. May be empty
   /// What the main thread waits in for other ranks ("exchange 812"), at most 47 characters; any thread. May be empty.
   std::function<std::string()> waits_in;
-  /// On rank 0, when the table is printed: the ranks that work are to save what they have. May be empty.
-  std::function<void()> on_stall;
+  /// On rank 0, when the table is printed, with the rank that stalls: the others are to save what they have. May be
+  /// empty.
+  std::function<void(int rank, const RankState& state)> on_stall;
 };
 
 /// Ends the job when a rank makes no progress: a thread on every rank, over a communicator of its own, so that it works

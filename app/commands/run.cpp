@@ -125,6 +125,7 @@ struct StopConditions {
 jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, const Replica& replica,
                              rows::IdCensus& census, jobs::MetricsCallback on_metrics, const StopConditions& stop) {
   return {.leaders = ranks.groups.leaders,
+          .replica = ranks.groups.place.dp_rank,
           .inputs = options.input,
           .output_dir = options.output,
           .restart = options.restart,

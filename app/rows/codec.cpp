@@ -39,6 +39,11 @@ void recover_identity(std::string_view record, RowItem& item) {
   }
 }
 
+/// A row without an id has its number.
+void complete_id(RowItem& item) {
+  if (item.id_json.empty()) item.id_json = item.shape == RowShape::kNative ? std::to_string(item.row()) : "null";
+}
+
 /// A completion whose text begins with the prompt shows the prompt's logprobs among those of its tokens.
 bool echoes_logprobs(const ParsedRow& row) {
   return row.shape == RowShape::kCompletion && row.settings.answer.echo && row.settings.sampling.logprobs.has_value();
@@ -67,9 +72,14 @@ Codec::Codec(const text::Tokenizer& tokenizer, ChatRenderer render_chat, CodecOp
   TM_ASSERT(options_.max_model_len > 0 && options_.vocab_size > 0);
 }
 
-std::unique_ptr<jobs::WorkItem> Codec::encode(const jobs::RecordSource& source, std::string_view record) const {
+std::unique_ptr<RowItem> Codec::new_item(const jobs::RecordSource& source) const {
   auto item = std::make_unique<RowItem>(source.row);
   item->place = fmt::format("{}:{}", source.file, source.line);
+  return item;
+}
+
+std::unique_ptr<jobs::WorkItem> Codec::encode(const jobs::RecordSource& source, std::string_view record) const {
+  auto item = new_item(source);
   try {
     read(source, record, *item);
   } catch (const BadRow& bad) {
@@ -79,7 +89,18 @@ std::unique_ptr<jobs::WorkItem> Codec::encode(const jobs::RecordSource& source, 
   } catch (const std::exception& error) {  // ours: the row must not take the job down
     item->error = RowError{"internal", "", item->place + ": " + error.what(), true};
   }
-  if (item->id_json.empty()) item->id_json = item->shape == RowShape::kNative ? std::to_string(source.row) : "null";
+  complete_id(*item);
+  return item;
+}
+
+std::unique_ptr<jobs::WorkItem> Codec::refuse(const jobs::RecordSource& source, std::string_view record,
+                                              const std::string& reason) const {
+  auto item = new_item(source);
+  const std::string_view known = source.oversized_bytes > 0 ? source.oversized_prefix : record;
+  item->digest = record_digest(source.oversized_bytes > 0 ? std::string_view(item->place) : record);
+  recover_identity(known, *item);
+  complete_id(*item);
+  item->error = RowError{"internal", "", item->place + ": " + reason, true};
   return item;
 }
 

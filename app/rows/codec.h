@@ -39,6 +39,9 @@ class Codec final : public jobs::RowCodec {
   std::unique_ptr<jobs::WorkItem> encode(const jobs::RecordSource& source, std::string_view record) const override;
 
   void resume(jobs::WorkItem& item, std::string_view partial) const override;
+  /// Keeps the id, as far as a scan finds one.
+  std::unique_ptr<jobs::WorkItem> refuse(const jobs::RecordSource& source, std::string_view record,
+                                         const std::string& reason) const override;
 
   /// The result line of an item: from its own error, the output's error, or the output.
   jobs::FinishedRow format(const RowItem& item, const RequestOutput& output) const;
@@ -52,6 +55,7 @@ class Codec final : public jobs::RowCodec {
   int64_t num_skipped() const { return num_skipped_; }
 
  private:
+  std::unique_ptr<RowItem> new_item(const jobs::RecordSource& source) const;
   io::JsonValue parse(const jobs::RecordSource& source, std::string_view record, RowItem& item) const;
   void read(const jobs::RecordSource& source, std::string_view record, RowItem& item) const;
   void check_row(ParsedRow& row, const jobs::RecordSource& source) const;

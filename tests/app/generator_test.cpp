@@ -196,6 +196,20 @@ TEST_CASE("what was saved of a row that has become another one is left alone") {
   CHECK(dynamic_cast<rows::RowItem&>(*item).request.progress.samples.size() == 1);
 }
 
+TEST_CASE("a row says once that it begins, before its first step; refused ones do not begin") {
+  Fixture f({.max_num_seqs = 4});
+  std::vector<int64_t> begun;
+  f.generator.on_begin([&](int64_t row) { begun.push_back(row); });
+  for (int i = 0; i < 5; ++i) f.submit(R"({"prompt":"row","max_tokens":5,"ignore_eos":true})");
+  f.submit(R"({"prompt":"row","max_tokens":5,"ignore_eos":true,"n":2})");
+  CHECK(begun.empty());
+  f.generator.submit(f.codec.refuse({.row = f.num_rows, .file = "in.jsonl", .line = ++f.num_rows}, "{}", "why"));
+  f.generator.step();
+  CHECK(begun == std::vector<int64_t>{0, 1, 2, 3});
+  CHECK(f.run().at(6).find("why") != std::string::npos);
+  CHECK(begun == std::vector<int64_t>{0, 1, 2, 3, 4, 5});
+}
+
 TEST_CASE("an error of the engine is each equal row's own") {
   Fixture f({.max_num_seqs = 4, .dedup = true});
   const std::string long_prompt(300, 'q');

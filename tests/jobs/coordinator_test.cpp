@@ -28,8 +28,9 @@ struct Simulation {
 
   Simulation(int64_t rows, size_t num_replicas, const CoordinatorOptions& options)
       : Simulation(RowPlan(rows), RowSet(rows), num_replicas, options) {}
-  Simulation(RowPlan plan, RowSet done, size_t num_replicas, const CoordinatorOptions& options)
-      : coordinator(std::move(plan), std::move(done), static_cast<int>(num_replicas), options),
+  Simulation(RowPlan plan, RowSet done, size_t num_replicas, const CoordinatorOptions& options,
+             const std::vector<int64_t>& suspects = {})
+      : coordinator(std::move(plan), std::move(done), static_cast<int>(num_replicas), options, suspects),
         replicas(num_replicas) {}
 
   void take(const std::vector<Grant>& grants) {
@@ -111,6 +112,36 @@ TEST_CASE("rows that are done are not handed out") {
   expected.push_back(31);
   std::sort(simulation.handed_out.begin(), simulation.handed_out.end());
   CHECK(simulation.handed_out == expected);
+}
+
+TEST_CASE("suspects come last, when all others are finished, one at a time to a replica that holds nothing") {
+  RowSet done(40);
+  done.insert(4);
+  const std::vector<int64_t> suspects{3, 17, 30, 31};
+  Simulation simulation(RowPlan(40), done, 3, {.max_chunk_rows = 4}, suspects);
+  CHECK(simulation.coordinator.rows_left() == 39);
+  simulation.run([](int64_t row) { return 1 + row % 5; });
+  std::vector<int64_t>& order = simulation.handed_out;
+  REQUIRE(order.size() == 39);
+  CHECK(std::vector<int64_t>(order.end() - 4, order.end()) == suspects);
+  std::sort(order.begin(), order.end());
+  for (int64_t row = 0; row < 39; ++row) CHECK(order[static_cast<size_t>(row)] == row + (row >= 4 ? 1 : 0));
+
+  const auto only = [](int64_t row) { return std::vector<RowRun>{{{row, row + 1}}}; };
+  Coordinator coordinator(RowPlan(3), RowSet(3), 2, {}, {0, 2});
+  CHECK(coordinator.request(0).at(0).num_rows() == 1);  // row 1
+  CHECK(coordinator.request(1).empty());                // it is not finished
+  CHECK(coordinator.request(0).empty());
+  CHECK(coordinator.finished(0, 1) == std::vector<Grant>{{0, only(0)}, {1, only(2)}});
+  CHECK(coordinator.request(1) == std::vector<Grant>{{1, {}}});
+  CHECK(coordinator.rows_left() == 0);
+
+  Coordinator alone(RowPlan(2), RowSet(2), 1, {}, {0, 1});
+  CHECK(alone.request(0) == std::vector<Grant>{{0, only(0)}});
+  CHECK(alone.request(0).empty());  // it holds the first
+  CHECK(alone.finished(0, 1) == std::vector<Grant>{{0, only(1)}});
+  CHECK(alone.stop().empty());
+  CHECK(alone.request(0) == std::vector<Grant>{{0, {}}});
 }
 
 TEST_CASE("a replica that asks first and often leaves the others their share") {

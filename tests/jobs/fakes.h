@@ -46,6 +46,12 @@ class FakeCodec final : public jobs::RowCodec {
   void resume(jobs::WorkItem& item, std::string_view partial) const override {
     static_cast<FakeItem&>(item).cost = std::stoll(std::string(partial));
   }
+  std::unique_ptr<jobs::WorkItem> refuse(const jobs::RecordSource& source, std::string_view,
+                                         const std::string& reason) const override {
+    std::string result = "{\"row\":" + std::to_string(source.row) + ",\"refused\":";
+    io::append_json_string(result, reason);
+    return std::make_unique<FakeItem>(source.row, result + '}', true, 0);
+  }
   std::function<void(int64_t)> on_encode;  ///< runs on the feed's thread
   bool all_good = false;                   ///< no row fails
 };
@@ -65,7 +71,10 @@ class FakeGenerator final : public jobs::Generator {
     ++stats_.steps;
     stats_.sum_running += static_cast<int64_t>(running_.size());
     for (auto& item : running_) {
-      item->begun = true;
+      if (!std::exchange(item->begun, true) && item->cost > 0) {
+        begins(item->row());
+        if (on_row) on_row(item->row());
+      }
       ++row_steps;
       if (--item->cost <= 0) finish(*item);
     }
@@ -75,6 +84,7 @@ class FakeGenerator final : public jobs::Generator {
   void close_admission() override {
     std::erase_if(running_, [](const auto& item) { return !item->begun; });
   }
+  std::function<void(int64_t)> on_row;  ///< after it has begun
   /// The steps that are left.
   std::vector<jobs::PartialRow> take_partial() override {
     std::vector<jobs::PartialRow> rows;

@@ -2,11 +2,12 @@
 //   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--metrics-s S] [--elsewhere DIR]
 //               [--retry-errors] [--accept-change] [--commit-s S] [--fact VALUE] [--good] [--finished-log FILE]
 //               [--protect PATH] [--replica-ranks N] [--max-chunk-rows N] [--drain-s S] [--max-s S]
-//               [--long-step-s S] [--stall-s S] INPUT...
+//               [--long-step-s S] [--stall-s S] [--poison ROW:HOW] INPUT...
 // USR1, USR2 and TERM stop it, as --max-s does: exit 75. "row_steps N" says what was computed.
 // PLACE: load (agreed), step, encode, write, foreign, thread, and after 20 steps kill (by SIGKILL), segv, abort, exit
-// (with 0), stop (by SIGSTOP), hang; encode-hang: in the feed; rewrite, rewrite_quietly: other bytes in the first input,
-// as many, the latter with the file's old time. --elsewhere: the last rank changes to DIR first.
+// (with 0), stop (by SIGSTOP), hang; encode-hang: in the feed; rewrite, rewrite_quietly: other bytes in the first
+// input, as many, the latter with the file's old time. --elsewhere: the last rank changes to DIR first.
+// HOW a row ends its process: segv, abort, throw, kill, hang; encode-segv, encode-throw: in the feed.
 // --fact: part of the identity. --good: no row fails. --finished-log: rows and nanoseconds since 1970, as they finish.
 // --replica-ranks: ranks of a replica; its leader tells the others of every step, and they count them.
 #include <sys/resource.h>
@@ -48,6 +49,8 @@ struct Options {
   int replica_ranks = 1;
   bool all_good = false;
   std::string finished_log;
+  int64_t poison_row = -1;
+  std::string poison_how;
   double max_s = 0;        // 0: none
   double long_step_s = 0;  // of the 20th
 };
@@ -97,7 +100,11 @@ Options parse(int argc, char** argv) {
       options.job.max_chunk_rows = std::atoll(argv[++i]);
     else if (word == "--protect")
       options.job.protected_paths.push_back(argv[++i]);
-    else if (word == "--fail") {
+    else if (word == "--poison") {
+      const std::string text = argv[++i];
+      options.poison_row = std::atoll(text.c_str());
+      options.poison_how = text.substr(text.find(':') + 1);
+    } else if (word == "--fail") {
       const std::string text = argv[++i];
       options.fail_rank = std::atoi(text.c_str());
       options.fail_place = text.substr(text.find(':') + 1);
@@ -130,6 +137,16 @@ void rewrite(const std::string& path, bool quietly) {
   std::replace(text.begin(), text.end(), 'a', 'b');
   std::ofstream(path, std::ios::binary) << text;
   fs::last_write_time(path, quietly ? before : before + std::chrono::milliseconds(1));
+}
+
+/// After what is finished has been committed.
+void poison(const std::string& how) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(700));
+  if (how == "segv") raise(SIGSEGV);
+  if (how == "abort") std::abort();
+  if (how == "throw") throw Error(ErrorKind::kDevice, "planted in a row");
+  if (how == "kill") raise(SIGKILL);
+  if (how == "hang") pause();
 }
 
 void arm(const std::string& place, test::FakeCodec& codec) {
@@ -178,6 +195,7 @@ int run(const Options& options, parallel::MpiSession& session, jobs::StopSignals
   jobs::JobProgress last;
   jobs::JobOptions job_options = options.job;
   job_options.leaders = groups.leaders;
+  job_options.replica = groups.place.dp_rank;
   job_options.signals = &signals;
   job_options.end_now = [&] { session.end_now(kExitStopped); };
   signals.handle([&](jobs::StopLevel) { session.end_now(kExitStopped); });
@@ -207,6 +225,15 @@ int run(const Options& options, parallel::MpiSession& session, jobs::StopSignals
   if (place == "write")  // the part file cannot be created: its name is taken
     io::File::create_new(jobs::OutputDir(options.job.output_dir).part(0, groups.place.dp_rank).part).close();
   arm(place, codec);
+  const std::string& how = options.poison_how;
+  if (options.poison_row >= 0 && how.starts_with("encode-"))
+    codec.on_encode = [&](int64_t row) {
+      if (row == options.poison_row) poison(how.substr(7));
+    };
+  else if (options.poison_row >= 0)
+    generator.on_row = [&](int64_t row) {
+      if (row == options.poison_row) poison(how);
+    };
   generator.on_step = [&](int64_t done, bool has_work) {
     fail_in_step(place, done);
     if (done == 20) std::this_thread::sleep_for(std::chrono::duration<double>(options.long_step_s));

@@ -1,13 +1,15 @@
 // A library to preload into the program: makes calls on files of one directory fail, or the machine go down at them.
 //   TOKENMILL_FAULT_PATH    part of the paths that count
 //   TOKENMILL_FAULT_LOG     a file that gets a line "rank operation path" for each call that counts
-//   TOKENMILL_FAULT         ACTION:N[:RANK], at the N-th call (from 1) that counts and that the action applies to, in every
+//   TOKENMILL_FAULT         ACTION:N[:RANK], at the N-th call (from 1) that counts and that the action applies to, in
+//   every
 //                           process or in the one with that OMPI_COMM_WORLD_RANK:
 //     short   write() or pwrite() takes half of the bytes, and so does every later one
 //     enospc  the same, then ENOSPC for all later ones
 //     sync    fsync()/fdatasync() fails with EIO                                 rename  rename() fails with EIO
-//     kill    SIGKILL before the call                                            lost    SIGKILL, and what was not synced is cut off
-//     holes   as lost, but unsynced bytes turn to zeros instead
+//     kill    SIGKILL before the call                                            lost    SIGKILL, and what was not
+//     synced is cut off holes   as lost, but unsynced bytes turn to zeros instead segv    SIGSEGV, for N a row, when
+//     the journal has been told that it is being computed
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -60,6 +62,13 @@ class Faults {
     if (action_ == "kill" || action_ == "lost" || action_ == "holes") raise(SIGKILL);
     return true;
   }
+  /// These bytes are the entry of the row that is to end the process (jobs/journal/running_rows.h).
+  bool is_poison(const void* bytes, size_t size) const {
+    int64_t value = 0;
+    if (!mine_ || action_ != "segv" || size != sizeof value) return false;
+    std::memcpy(&value, bytes, size);
+    return value == at_ + 1;
+  }
   bool full() {
     std::lock_guard lock(mutex_);
     return action_ == "enospc" && calls_ > at_;
@@ -102,6 +111,7 @@ class Faults {
     if (action_ == "short" || action_ == "enospc") return op == Op::kWrite;
     if (action_ == "sync") return op == Op::kSync;
     if (action_ == "rename") return op == Op::kRename;
+    if (action_ == "segv") return false;
     return true;
   }
 
@@ -206,9 +216,11 @@ ssize_t write(int fd, const void* bytes, size_t size) {
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
-  return written(fd, "pwrite", size, [&](size_t taken) {
+  const ssize_t result = written(fd, "pwrite", size, [&](size_t taken) {
     return next<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite")(fd, bytes, taken, offset);
   });
+  if (Faults::instance().is_poison(bytes, size)) raise(SIGSEGV);
+  return result;
 }
 
 ssize_t pwrite64(int fd, const void* bytes, size_t size, off_t offset) { return pwrite(fd, bytes, size, offset); }

@@ -120,6 +120,18 @@ TEST_CASE("oversized records are errors with both numbers") {
   CHECK(row.id_json == "2");
 }
 
+TEST_CASE("a refused row keeps the id that its record shows, and says where it is and why") {
+  const auto item = codec().refuse({.row = 2, .file = "in.jsonl", .line = 3}, R"({"id":"x","prompt":"a"})", "because");
+  const auto& row = dynamic_cast<const RowItem&>(*item);
+  CHECK(row.id_json == "\"x\"");
+  REQUIRE(row.error);
+  CHECK(row.error->code == "internal");
+  CHECK(row.error->message == "in.jsonl:3: because");
+  CHECK(row.error->ours);
+  const auto damaged = codec().refuse({.row = 2, .file = "in.jsonl", .line = 3}, "[[[", "because");
+  CHECK(dynamic_cast<const RowItem&>(*damaged).id_json == "2");
+}
+
 TEST_CASE("an oversized record keeps the id and the shape that its beginning shows") {
   const Codec c = codec();
   const auto result_of = [&](std::string_view prefix) {
