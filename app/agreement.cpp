@@ -45,7 +45,7 @@ JobFacts job_facts(const RunOptions& options, const ModelChoice& choice, const s
   }
   if (!is_gguf) {
     for (const char* name : {"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}) {
-      if (const std::string path = options.model + "/" + name; std::filesystem::exists(path)) files.emplace(path, 0);
+      if (const std::string path = options.model_path() + "/" + name; std::filesystem::exists(path)) files.emplace(path, 0);
     }
   }
   for (const auto& [path, front_bytes] : files)

@@ -94,6 +94,9 @@ std::vector<jobs::PartialRow> EngineGenerator::take_partial() {
 void EngineGenerator::finish(const rows::RowItem& item, const RequestOutput& output,
                              std::vector<jobs::FinishedRow>& out) {
   out.push_back(codec_.format(item, output));
+  if (!output.error)
+    out.back().attachment.assign(reinterpret_cast<const char*>(output.hidden_state.data()),
+                                 output.hidden_state.size() * sizeof(float));
   if (!output.error && !output.outputs.empty()) ++rows_by_reason_[static_cast<size_t>(output.outputs[0].finish_reason)];
   if (output.error && output.error->code == "internal") ++rows_broken_;
   if (on_finished_) on_finished_(item, output);

@@ -64,6 +64,12 @@ void read_output_format(RunOptions& o, const Setting& s) {
     }
 }
 
+void read_hidden_states(RunOptions& o, const Setting& s) {
+  const std::string word = read_word(s, {"none", "last", "mean"});
+  for (const HiddenStates choice : {HiddenStates::kNone, HiddenStates::kLast, HiddenStates::kMean})
+    if (word == to_string(choice)) o.hidden_states = choice;
+}
+
 void read_durability(RunOptions& o, const Setting& s) {
   using jobs::Durability;
   o.durability = read_word(s, {"disk", "system"}) == "disk" ? Durability::kDisk : Durability::kSystem;
@@ -168,6 +174,17 @@ const std::vector<OptionSpec> kBeforeSampling = {
      shown<&RunOptions::output>},
     {"output-format", "Rows", S::kList, "FORMAT...", "jsonl (output.jsonl), hdf5 (output.h5), or both: jsonl,hdf5",
      "jsonl", kRun, read_output_format, show_output_format, Bearing::kSchedule},
+    {"output-layout", "Rows", S::kValue, "LAYOUT",
+     "merged: one output.h5 and output.jsonl, or parts: a file of each rank, written at once, which output.h5 shows as one",
+     "merged", kRun,
+     [](RunOptions& o, const Setting& s) { o.output_in_parts = read_word(s, {"merged", "parts"}) == "parts"; },
+     [](const RunOptions& o) -> ReportValue { return std::string(o.output_in_parts ? "parts" : "merged"); },
+     Bearing::kSchedule},
+    {"hidden-states", "Rows", S::kValue, "WHICH",
+     "of each row's prompt, last layer behind the final norm, to /hidden_states of output.h5: last (token), mean (of all "
+     "tokens) or none",
+     "none", kRun, read_hidden_states,
+     [](const RunOptions& o) -> ReportValue { return std::string(to_string(o.hidden_states)); }, Bearing::kResults},
     {"partial", "Merge", S::kSwitch, "BOOL", "leave out rows that have no result yet", "false", kMerge,
      [](RunOptions& o, const Setting& s) { o.merge.partial = read_bool(s); }},
     {"restart", "Rows", S::kSwitch, "BOOL", "begin anew: replace the results that DIR holds", "false", kRun,
@@ -320,6 +337,10 @@ const std::vector<OptionSpec> kBeforeSampling = {
      [](const RunOptions& o) -> ReportValue {
        return std::string(o.load == LoadMode::kBroadcast ? "broadcast" : "node");
      }},
+    {"stage-dir", "Devices and ranks", S::kValue, "DIR",
+     "directory on each node's own disk to which the model's files are copied first, once, and kept for later runs",
+     "none", kRun, [](RunOptions& o, const Setting& s) { o.stage_dir = read_text(s); },
+     shown<&RunOptions::stage_dir>},
     {"weight-cache", "Devices and ranks", S::kValue, "DIR",
      "directory on each node's own disk in which packed weights are kept for later runs", "none", kEngines,
      [](RunOptions& o, const Setting& s) { o.weight_cache = read_text(s); }, shown<&RunOptions::weight_cache>},

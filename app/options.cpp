@@ -111,6 +111,13 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
   if (is_job) expand_input(options);
   if (is_job && exists(options.output) && !is_directory(options.output))
     throw Error(ErrorKind::kConfig, "--output {} is a file; it must be a directory", options.output);
+  if (options.output_in_parts && !options.output_hdf5)
+    throw Error(ErrorKind::kConfig,
+                "--output-layout parts needs --output-format hdf5 or jsonl,hdf5: output.h5 is what shows the parts as one");
+  if (options.hidden_states != HiddenStates::kNone && !options.output_hdf5)
+    throw Error(ErrorKind::kConfig,
+                "--hidden-states {} needs --output-format hdf5 or jsonl,hdf5: JSONL does not hold arrays of them",
+                to_string(options.hidden_states));
   const parallel::Grid grid = parallel::resolve_grid(asked_grid(options), world_size);
   if (!options.scheduler.enable_chunked_prefill && options.max_model_len &&
       *options.max_model_len > options.max_num_batched_tokens)

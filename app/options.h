@@ -74,6 +74,8 @@ struct RunOptions {
   std::string input_ids;           ///< HDF5 inputs: the dataset of ids in each; empty: none
   std::string output;              ///< directory
   bool output_jsonl = true, output_hdf5 = false;  ///< which results are written there
+  bool output_in_parts = false;                   ///< as files of all ranks, shown by output.h5
+  HiddenStates hidden_states = HiddenStates::kNone;  ///< of each row's prompt, in output.h5
   std::string job_file;  ///< where options came from; empty: none
   bool restart = false;
   bool accept_change = false, retry_errors = false;
@@ -116,11 +118,16 @@ struct RunOptions {
   /// Share of a job's tokens whose logits are wanted, as far as it is known beforehand: what the head costs its stage.
   double sampled_share = 0.5;
   LoadMode load = LoadMode::kNode;
+  std::string stage_dir;     ///< node-local directory for copies of the model's files; empty: none are made
+  std::string staged_model;  ///< the copy, once it is made
   std::string weight_cache;  ///< directory of packed weights; empty: none
   int64_t tp_invariant = 0;  ///< largest tensor-parallel size that shall give the same bits; 0: no such promise
 
   /// For rows that do not say: fields as a row would write them, checked as far as possible without the model.
   io::JsonValue sampling = io::JsonValue::object();
+
+  /// Where the model's files are read.
+  const std::string& model_path() const { return staged_model.empty() ? model : staged_model; }
 
   // Other commands
   bool add_special_tokens = true;  ///< tokenize: start and end tokens around plain strings

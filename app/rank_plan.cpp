@@ -31,6 +31,9 @@ RunnerLimits runner_limits(const RunOptions& options, const ModelChoice& choice,
   limits.max_logprobs = std::min(most, limits.vocab_size);
   limits.max_scored_rows = std::min(std::max<int64_t>(2, options.max_num_batched_tokens),  // a position may take two
                                     std::max(kRowsPerPass, kScoreEntries / std::max<int64_t>(1, limits.max_logprobs)));
+  if (options.hidden_states != HiddenStates::kNone)
+    limits.max_hidden_rows =
+        options.hidden_states == HiddenStates::kMean ? limits.max_num_batched_tokens : limits.max_num_seqs;
   limits.num_stages = model.shard().grid.pp_size;
   limits.max_steps_in_flight = limits.num_stages;
   return limits;

@@ -37,6 +37,7 @@ std::vector<std::pair<std::string, std::string>> hdf5_attributes(const RunOption
           {"inputs", fmt::format("{}", fmt::join(options.input, " "))},
           {"input_ids", options.input_ids},
           {"seed", std::to_string(options.seed)},
+          {"hidden_states", to_string(options.hidden_states)},
           {"sampling", io::to_json(options.sampling)}};
 }
 

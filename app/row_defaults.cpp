@@ -49,6 +49,7 @@ rows::RowSettings row_defaults(const RunOptions& options, const Checkpoint& chec
   check_end_ids(checkpoint);
   const int64_t vocab_size = checkpoint.config().vocab_size;
   rows::RowSettings job, both;
+  job.sampling.hidden_states = both.sampling.hidden_states = options.hidden_states;
   rows::read_settings(options.sampling, job);
   if (const auto wrong = check(job.sampling, vocab_size, options.max_logprobs)) {
     std::string name = wrong->field;

@@ -30,6 +30,7 @@ std::string field_name(std::string_view option) {
 void keep(RunOptions& options, const Setting& setting, JsonValue value) {
   const std::string field = field_name(setting.name);
   rows::RowSettings scratch;
+  scratch.sampling.hidden_states = HiddenStates::kLast;  // for max_tokens 0: what it needs is looked at with all options
   try {
     rows::read_settings(JsonValue::object({{field, value}}), scratch);
   } catch (const rows::BadRow& bad) {
@@ -97,7 +98,7 @@ const std::vector<OptionSpec>& sampling_options() {
       {"presence-penalty", kGroup, S::kValue, "X", "-2 to 2; of tokens generated already", "0", kRun, keep_number},
       {"frequency-penalty", kGroup, S::kValue, "X", "-2 to 2; the same, per occurrence", "0", kRun, keep_number},
       {"repetition-penalty", kGroup, S::kValue, "X", "above 0; of tokens in prompt and answer", "1", kRun, keep_number},
-      {"max-tokens", kGroup, S::kValue, "TOKENS", "longest answer; 0 with --prompt-logprobs: score prompts only",
+      {"max-tokens", kGroup, S::kValue, "TOKENS", "longest answer; 0: only the prompt's scores or hidden states",
        "what fits for chat, 16 for plain prompts", kRun, keep_integer<0>},
       {"min-tokens", kGroup, S::kValue, "TOKENS", "no end before this many", "0", kRun, keep_integer<0>},
       {"stop", kGroup, S::kList, "TEXT...", "texts that end an answer", "none", kRun, keep_texts},

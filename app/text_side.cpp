@@ -6,7 +6,7 @@
 namespace tokenmill::app {
 
 std::unique_ptr<TextSide> load_text_side(const RunOptions& options, const ModelChoice& choice) {
-  auto side = std::make_unique<TextSide>(TextSide{.source = load_tokenizer(options.model)});
+  auto side = std::make_unique<TextSide>(TextSide{.source = load_tokenizer(options.model_path())});
   std::string missing =
       "messages are given and the model has no chat template; give prompt, or run with --chat-template";
   try {

@@ -60,7 +60,7 @@ int64_t Admission::peak_blocks(const BlockManager& blocks, int group, const Sequ
   const int64_t to_compute = std::max<int64_t>(1, sequence.num_tokens() - sequence.num_computed_tokens());
   // Blocks behind a window are free only when the steps that used them have been collected.
   const int64_t chunk = std::min(std::max<int64_t>(to_compute, steps_in_flight_), max_chunk_ * steps_in_flight_);
-  return blocks.num_live_blocks_for(group, std::min(num_computed, sequence.max_num_tokens() - 1), chunk);
+  return blocks.num_live_blocks_for(group, std::min(num_computed, sequence.max_num_computed()), chunk);
 }
 
 void Admission::commit(const BlockManager& blocks, const Sequence& sequence) {

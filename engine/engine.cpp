@@ -49,7 +49,8 @@ std::optional<RequestError> Engine::Impl::refusal(const Request& request, const 
                                                   int64_t max_num_tokens) const {
   if (auto error = check_request(request, constraints, runner.limits(), options)) return error;
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
-  std::optional<FieldError> error = scheduler.refusal(num_prompt_tokens, max_num_tokens);
+  std::optional<FieldError> error = scheduler.refusal(
+      num_prompt_tokens, max_num_tokens, request.sampling.hidden_states != HiddenStates::kNone);
   if (error) return invalid_request(std::move(*error));
   return std::nullopt;
 }
@@ -80,11 +81,12 @@ void Engine::Impl::submit(Request request) {
       request.request_id, num_prompt_tokens, {.pulled_s = request.pulled_s.value_or(now_s)}, num_scores, score_only});
   Active& entered = *active[static_cast<size_t>(handle)];
   entered.reports_prompt = params.prompt_logprobs.has_value();
+  entered.lacks_hidden = params.hidden_states != HiddenStates::kNone;
   entered.num_unlisted = params.prompt_logprob_ids.start - first_scored;
   entered.list_width = params.prompt_logprob_ids.width;
   entered.sample_logprob_bytes =
       (options.max_row_logprob_bytes - prompt_logprob_bytes(request, runner.limits().vocab_size)) / params.n;
-  if (score_only && num_scores == 0) return complete(handle, now_s);  // there is nothing to compute
+  if (score_only && num_scores == 0 && !entered.lacks_hidden) return complete(handle, now_s);  // there is nothing to compute
   meter.request_came(now_s);
   if (constraints->empty()) constraints.reset();
   add_samples(entered, handle, std::move(request), max_generated, std::move(constraints));
@@ -151,6 +153,10 @@ void Engine::Impl::restore(Active& entered, RequestProgress progress) {
   entered.num_scored = entered.num_scores;
   entered.prompt_logprobs = std::move(progress.prompt_logprobs);
   entered.prompt_token_id_logprobs = std::move(progress.prompt_token_id_logprobs);
+  TM_ASSERT(entered.lacks_hidden != progress.hidden_state.empty(), "{} values of a hidden state go on",
+            progress.hidden_state.size());
+  entered.hidden_state = std::move(progress.hidden_state);
+  entered.lacks_hidden = false;
 }
 
 // A request whose prompt is not done, or that failed already and waits for earlier samples, begins anew.
@@ -166,12 +172,14 @@ std::vector<std::pair<int64_t, RequestProgress>> Engine::Impl::take_unfinished()
       has_failed = has_failed || sample.error.has_value();
     }
     if (num_tokens == 0 || has_failed) continue;
+    TM_ASSERT(!request->lacks_hidden, "a prompt without its hidden state has an answer");
     TM_ASSERT(request->num_scored == request->num_scores, "a prompt with {} of {} scores has an answer",
               request->num_scored, request->num_scores);
     RequestProgress& progress = unfinished.emplace_back(request->request_id, RequestProgress{}).second;
     for (const Sample& sample : request->samples) progress.samples.push_back(sample.processor.progress());
     progress.prompt_logprobs = std::move(request->prompt_logprobs);
     progress.prompt_token_id_logprobs = std::move(request->prompt_token_id_logprobs);
+    progress.hidden_state = std::move(request->hidden_state);
   }
   active.clear();
   free_handles.clear();

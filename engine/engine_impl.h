@@ -31,12 +31,14 @@ struct Engine::Impl {
     bool score_only;
     std::vector<Sample> samples = {};  // by index; one without tokens when score_only
     size_t num_unfinished = 0;
+    bool lacks_hidden = false;
     int64_t num_scored = 0;  // of these, so many have come
     bool reports_prompt = false;
     int64_t num_unlisted = 0;  // of them, so many first ones have no list
     int64_t list_width = 0;
     std::vector<PositionLogprobs> prompt_logprobs = {};
     std::vector<float> prompt_token_id_logprobs = {};
+    std::vector<float> hidden_state = {};
     int64_t logprob_bytes = 0;         // collected, of prompt and samples
     int64_t sample_logprob_bytes = 0;  // that each sample may collect
   };
@@ -60,6 +62,7 @@ struct Engine::Impl {
   void hold(Active& request, int64_t bytes);
   void collect_oldest();
   void take_scores(const SequenceUpdate& update, double now_s);
+  void take_hidden(const SequenceUpdate& update, double now_s);
   void take_token(Sequence& sequence, const SampledToken& token, double now_s);
   void end_sample(Sample& sample, Active& request, bool keep_cached = true);
   void fail(Sequence& sequence, RequestError error, double now_s);

@@ -23,6 +23,7 @@ void Engine::Impl::collect_oldest() {
     Sequence& sequence = *update.sequence;
     // What comes behind a sequence's end is dropped, and what comes to a sample whose request has failed.
     if (sequence.status() == SequenceStatus::kRunning) take_scores(update, now_s);
+    if (sequence.status() == SequenceStatus::kRunning) take_hidden(update, now_s);
     for (const SampledToken& token : update.tokens) {
       if (sequence.status() != SequenceStatus::kRunning) break;
       take_token(sequence, token, now_s);
@@ -50,7 +51,19 @@ void Engine::Impl::take_scores(const SequenceUpdate& update, double now_s) {
   std::vector<float>& all_listed = request.prompt_token_id_logprobs;
   all_listed.insert(all_listed.end(), listed.begin(), listed.end());
   hold(request, static_cast<int64_t>(listed.size() * sizeof(float)));
-  if (!request.score_only || request.num_scored < request.num_scores) return;
+}
+
+/// Also ends a request that generates nothing, when it has all it asked for.
+void Engine::Impl::take_hidden(const SequenceUpdate& update, double now_s) {
+  Sequence& sequence = *update.sequence;
+  Active& request = *active[static_cast<size_t>(sequence.handle())];
+  if (request.lacks_hidden && !update.hidden.empty()) {
+    request.hidden_state.assign(update.hidden.begin(), update.hidden.end());
+    request.lacks_hidden = false;
+    if (const auto index = first_non_finite(request.hidden_state))
+      return fail(sequence, non_finite_hidden_state(*index), now_s);
+  }
+  if (!request.score_only || request.num_scored < request.num_scores || request.lacks_hidden) return;
   end_sample(request.samples.front(), request);
   complete(sequence.handle(), now_s);
 }
@@ -119,6 +132,7 @@ void Engine::Impl::complete(int64_t handle, double now_s) {
   } else {
     output.prompt_logprobs = std::move(request->prompt_logprobs);
     output.prompt_token_id_logprobs = std::move(request->prompt_token_id_logprobs);
+    output.hidden_state = std::move(request->hidden_state);
     if (request->score_only) output.outputs.emplace_back().finish_reason = FinishReason::kLength;
     for (size_t i = 0; i < request->samples.size() && !request->score_only; ++i) {
       output.num_completion_tokens += request->samples[i].processor.num_tokens();

@@ -19,6 +19,12 @@ int64_t hand_over_bytes(const RunnerLimits& limits, const Decoder& model, DType 
   return limits.max_steps_in_flight * carved_bytes(count * dtype_size(dtype));
 }
 
+/// Of a step's hidden states on their way to the host.
+int64_t hidden_bytes(const RunnerLimits& limits, const Decoder& model, DType dtype) {
+  if (!model.shard().is_last_stage()) return 0;
+  return limits.max_hidden_rows * model.config().hidden_size * dtype_size(dtype);
+}
+
 /// Only the last stage looks at logits.
 int64_t num_adjusted_slots(const RunnerLimits& limits, const Decoder& model) {
   return model.shard().is_last_stage() ? std::min(limits.max_num_seqs, limits.max_num_adjusted) : 0;
@@ -46,14 +52,20 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
       activations_(
           model.make_activations(dtype, limits.max_num_batched_tokens, limits.max_logits_rows, activation_storage_)),
       tables_(ops, limits.max_num_seqs, num_adjusted_slots(limits, model), limits.vocab_size),
-      slots_(limits.max_num_seqs) {
+      slots_(limits.max_num_seqs),
+      hidden_(limits.max_num_seqs) {
   TM_ASSERT(pp_.size() == limits.num_stages && pp_.size() == model.shard().grid.pp_size &&
                 pp_.rank() == model.shard().pp_rank,
             "stage {} of {} runs a part for stage {} of {}, limits say {} stages", pp_.rank(), pp_.size(),
             model.shard().pp_rank, model.shard().grid.pp_size, limits.num_stages);
   Carver carver(hand_over_storage_.data(), ops.device().kind == DeviceKind::kCpu);
   for (int i = 0; i < limits.max_steps_in_flight; ++i) {
-    Staging& staging = staging_.emplace_back(Staging{StepInput(ops, limits), StepOutput(ops, limits), {}});
+    Staging& staging =
+        staging_.emplace_back(Staging{StepInput(ops, limits), StepOutput(ops, limits),
+                                      ops.memory().allocate_host(hidden_bytes(limits, model, dtype)), {}, {}});
+    if (model.shard().is_last_stage())
+      staging.hidden =
+          TensorView(staging.hidden_storage.data(), dtype, {limits.max_hidden_rows, model.config().hidden_size});
     if (!model.shard().is_last_stage())
       staging.hand_over = carver.take(dtype, {limits.max_num_batched_tokens, model.config().hidden_size});
   }
@@ -67,7 +79,8 @@ int64_t ModelRunner::staging_bytes(const RunnerLimits& limits, const Decoder& mo
       SlotTables::device_bytes(limits.max_num_seqs, num_adjusted_slots(limits, model), limits.vocab_size) + both_sides +
       hand_over_bytes(limits, model, dtype);
   if (device != DeviceKind::kCpu) return on_device;
-  return on_device + SlotTables::host_bytes(limits.max_num_seqs) + both_sides;
+  return on_device + SlotTables::host_bytes(limits.max_num_seqs) + both_sides +
+         limits.max_steps_in_flight * hidden_bytes(limits, model, dtype);
 }
 
 void ModelRunner::enter(const NewSlot& fresh) {
@@ -85,6 +98,7 @@ void ModelRunner::enter(const NewSlot& fresh) {
           .lists_logprobs = !sampling.logprob_token_ids.empty(),
           .has_penalties = sampling.has_penalties(),
           .shortlist = shortlist_capacity(sampling.temperature, sampling.min_p, sampling.top_k, sampling.top_p)};
+  hidden_.at(fresh.slot) = {};
   tables_.set(fresh.slot, sampling);
 }
 
@@ -138,7 +152,10 @@ void ModelRunner::run(const StepPlan& plan, Staging& staging) {
   ops_.plan(step);
   const TensorView hidden = activations_.hidden.slice_rows(0, plan.num_tokens());
   if (!shard.is_first_stage()) pp_.wait(pp_.recv(hidden, shard.pp_rank - 1));
-  model_.forward(ops_, step, tables_.tables(), activations_, staging.output.device(shape));
+  HeadOutput out = staging.output.device(shape);
+  out.hidden_tokens = staging.input.hidden_tokens();
+  out.hidden = staging.hidden;
+  model_.forward(ops_, step, tables_.tables(), activations_, out);
   if (shard.is_last_stage()) {
     staging.output.fetch(shape);
   } else {
@@ -161,10 +178,11 @@ Ticket ModelRunner::launch(const StepPlan& plan) {
                   ops_.stream().record(), op_times_before};
   if (ops_.stream().done(flight.event)) flight.op_times = ops_.op_times() - op_times_before;
   for (const ScheduledSlot& s : plan.scheduled) {
-    if (s.logits_rows.empty() && s.num_scored == 0) continue;
+    if (!s.brings_results()) continue;
     const SlotState& slot = slots_.at(s.slot);
     Wanted& wanted = flight.wanted.emplace_back(
-        Wanted{s.slot, slot.occupant, {}, {}, s.scored_lists, slot.num_logprobs, slot.num_prompt_logprobs});
+        Wanted{s.slot, slot.occupant, {}, {}, s.scored_lists, slot.num_logprobs, slot.num_prompt_logprobs, s.num_hidden,
+               s.hidden_ends});
     for (const int32_t row : s.logits_rows) wanted.positions.push_back(s.start + row + 1);
     const auto first_scored = slot.token_ids.begin() + s.start + s.scored_begin + 1;
     if (s.num_scored > 0) wanted.scored_ids.assign(first_scored, first_scored + s.num_scored);
@@ -202,6 +220,16 @@ int64_t ModelRunner::take_scores(const Wanted& wanted, const StepOutputShape& sh
   return scored_row;
 }
 
+/// rows: those of the step that are the slot's. Steps are collected in order, so they come in order of position.
+void ModelRunner::take_hidden(const Wanted& wanted, const TensorView& rows, StepResult::Slot& filled) {
+  if (wanted.num_hidden == 0) return;
+  const SlotState& slot = slots_.at(wanted.slot);
+  if (!slot.used || slot.occupant != wanted.occupant) return;
+  HiddenMean& mean = hidden_.at(wanted.slot);
+  mean.add(rows);
+  if (wanted.hidden_ends) filled.hidden = mean.take();
+}
+
 StepResult ModelRunner::collect(Ticket ticket) {
   TM_ASSERT(!in_flight_.empty() && in_flight_.front().ticket == ticket, "ticket {} is not the oldest", ticket);
   const InFlight flight = std::move(in_flight_.front());
@@ -212,12 +240,14 @@ StepResult ModelRunner::collect(Ticket ticket) {
   Staging& staging = staging_of(ticket);
   if (staging.sent != 0) pp_.wait(std::exchange(staging.sent, 0));
   if (!model_.shard().is_last_stage()) return result;
-  int64_t row = 0, scored_row = 0;
+  int64_t row = 0, scored_row = 0, hidden_row = 0;
   for (const Wanted& wanted : flight.wanted) {
     StepResult::Slot& filled = result.slots.emplace_back(StepResult::Slot{wanted.slot, {}});
     for (size_t i = 0; i < wanted.positions.size(); ++i) {
       filled.tokens.push_back(staging.output.sampled(flight.shape, row++, wanted.num_logprobs));
     }
+    take_hidden(wanted, staging.hidden.slice_rows(hidden_row, wanted.num_hidden), filled);
+    hidden_row += wanted.num_hidden;
     scored_row = take_scores(wanted, flight.shape, staging.output, scored_row, filled);
     keep(wanted, filled.tokens);
   }

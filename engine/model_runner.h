@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/hidden_states.h"
 #include "engine/kv_cache.h"
 #include "engine/models/decoder.h"
 #include "engine/runner.h"
@@ -46,11 +47,15 @@ class ModelRunner : public Runner {
     std::vector<int32_t> scored_ids;  ///< prompt tokens whose scores come
     std::vector<int32_t> lists;       ///< ScheduledSlot::scored_lists
     int32_t num_logprobs, num_prompt_logprobs;
+    int32_t num_hidden;
+    bool hidden_ends;
   };
   /// What a step in flight keeps until it has been collected.
   struct Staging {
     StepInput input;
     StepOutput output;
+    Buffer hidden_storage;
+    TensorView hidden;                           ///< [max hidden rows, hidden_size] on the host, of the last stage
     TensorView hand_over;                        ///< [max tokens, hidden_size] on its way to the next stage
     parallel::Communicator::Transfer sent = 0;  ///< not waited for yet; 0: none
   };
@@ -71,6 +76,7 @@ class ModelRunner : public Runner {
   Staging& staging_of(Ticket ticket) { return staging_[ticket % staging_.size()]; }
   static int64_t take_scores(const Wanted& wanted, const StepOutputShape& shape, const StepOutput& output,
                              int64_t scored_row, StepResult::Slot& filled);
+  void take_hidden(const Wanted& wanted, const TensorView& rows, StepResult::Slot& filled);
   void keep(const Wanted& wanted, const std::vector<SampledToken>& tokens);
 
   Ops& ops_;
@@ -83,6 +89,7 @@ class ModelRunner : public Runner {
   Activations activations_;
   SlotTables tables_;
   std::vector<SlotState> slots_;
+  std::vector<HiddenMean> hidden_;  // by slot, of its occupant
   std::vector<Staging> staging_;  // by ticket, limits_.max_steps_in_flight of them
   std::deque<InFlight> in_flight_;
   Ticket next_ticket_ = 1;

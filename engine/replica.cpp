@@ -31,8 +31,7 @@ void LeaderRunner::release_slots(const StepPlan& plan) {
 void LeaderRunner::remember(const StepPlan& plan) {
   std::vector<Destination>& destinations = in_flight_.emplace_back();
   for (const ScheduledSlot& s : plan.scheduled) {
-    // As in a result: slots with samples or scores have an entry there.
-    if (s.logits_rows.empty() && s.num_scored == 0) continue;
+    if (!s.brings_results()) continue;
     const int64_t position = s.logits_rows.empty() ? -1 : s.start + s.logits_rows.front() + 1;
     destinations.push_back({s.slot, occupants_.at(static_cast<size_t>(s.slot)), position});
   }

@@ -24,6 +24,7 @@ struct RequestProgress {
   /// Of the whole prompt, as RequestOutput has them.
   std::vector<PositionLogprobs> prompt_logprobs;
   std::vector<float> prompt_token_id_logprobs;
+  std::vector<float> hidden_state;
   bool empty() const { return samples.empty(); }
   bool operator==(const RequestProgress&) const = default;
 };
@@ -85,6 +86,7 @@ struct RequestOutput {
   std::vector<PositionLogprobs> prompt_logprobs;  ///< of prompt tokens 1, 2, ... (the first has none), when asked for
   /// Of prompt_logprob_ids, row after row; minus infinity where a row has fewer ids.
   std::vector<float> prompt_token_id_logprobs;
+  std::vector<float> hidden_state;  ///< [hidden_size], when SamplingParams::hidden_states asks for it
   int64_t num_prompt_tokens = 0;
   int64_t num_completion_tokens = 0;  ///< of all outputs
   std::optional<RequestError> error;

@@ -59,6 +59,12 @@ RequestError non_finite_logits(const char* kind, int64_t number) {
                   kind, number)};
 }
 
+RequestError non_finite_hidden_state(int64_t index) {
+  return {"internal", "",
+          fmt::format("value {} of the prompt's hidden state is NaN or infinite; check the weights, or try --dtype float",
+                      index)};
+}
+
 RequestError nothing_allowed(int64_t number) {
   return invalid_request(
       {"allowed_token_ids",

@@ -11,6 +11,7 @@ namespace tokenmill {
 RequestError invalid_request(FieldError error);
 /// kind: "prompt" or "generated"; number: 1-based, of the token.
 RequestError non_finite_logits(const char* kind, int64_t number);
+RequestError non_finite_hidden_state(int64_t index);
 RequestError nothing_allowed(int64_t number);
 /// A sample's generated token `number` would exceed allowed_bytes; num_entries: reported per token.
 RequestError too_many_logprobs(int64_t number, int64_t num_entries, int64_t allowed_bytes);

@@ -32,9 +32,11 @@ struct StepResult {
     std::vector<SampledToken> tokens;       ///< one per wanted logits row, in order
     std::vector<SampledToken> scored = {};  ///< one per scored prompt position of the step, in order
     std::vector<float> listed = {};         ///< logprobs of ScheduledSlot::scored_lists; minus infinity for -1
+    /// The prompt's hidden state, [hidden_size], where ScheduledSlot::hidden_ends; else empty.
+    std::vector<float> hidden = {};
   };
   uint64_t step_id = 0;
-  std::vector<Slot> slots;  ///< scheduled slots that wanted logits or scores, in the plan's order
+  std::vector<Slot> slots;  ///< scheduled slots with brings_results(), in the plan's order
   OpTimes op_times;         ///< of this rank's device; on a leader host_s includes waiting for the last stage's result
 };
 
@@ -51,6 +53,7 @@ struct RunnerLimits {
   int64_t max_logits_rows = 0;         ///< logits rows of one step; >= max_num_seqs
   /// Scores of prompts of one step: a position's most likely tokens are one row, its list another. 0: none.
   int64_t max_scored_rows = 0;
+  int64_t max_hidden_rows = 0;         ///< positions of one step whose hidden states are brought back
   int64_t max_logprobs = 0;            ///< most likely tokens reported per position, at most; the vocabulary: no limit
   int64_t max_model_len = 0;
   int64_t vocab_size = 0;

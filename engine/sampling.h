@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/hidden_states.h"
 #include "engine/shared_list.h"
 #include "engine/slot_sampling.h"
 
@@ -52,7 +53,8 @@ struct SamplingParams {
   double repetition_penalty = 1;  ///< > 0; of prompt and generated tokens
   std::optional<uint64_t> seed;
   std::optional<int64_t>
-      max_tokens;  ///< >= 1 (0 with scores of the prompt: score only); empty: what max_model_len leaves
+      max_tokens;  ///< >= 1 (0 with scores or hidden states of the prompt: nothing is
+                   ///< generated); empty: what max_model_len leaves
   int64_t min_tokens = 0;             ///< nothing but a limit ends the sequence before this many
   std::vector<std::string> stop;      ///< non-empty strings
   std::vector<int32_t> stop_token_ids;
@@ -71,6 +73,7 @@ struct SamplingParams {
   std::vector<int32_t> logprob_token_ids;  ///< at most 128: reported instead of the most likely ones
   RepetitionDetection repetition_detection;
   std::optional<ThinkingBudget> thinking_budget;
+  HiddenStates hidden_states = HiddenStates::kNone;  ///< of the prompt, once for all samples
   std::vector<int32_t> trace_decode_token_ids;  ///< generated instead of sampled ones, with their logprobs
   bool operator==(const SamplingParams&) const = default;
 };

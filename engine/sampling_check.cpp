@@ -40,11 +40,11 @@ Violation check_counts(const SamplingParams& p) {
   if (p.n > 1 && is_greedy(p))
     return FieldError{"n", fmt::format("n is {}; it must be 1 when temperature is 0: all samples would be equal", p.n)};
   if (p.max_tokens && *p.max_tokens < 0) return field_error("max_tokens", *p.max_tokens, "at least 1");
-  if (p.max_tokens == 0 && !scores_prompt(p))
+  if (p.max_tokens == 0 && !scores_prompt(p) && p.hidden_states == HiddenStates::kNone)
     return FieldError{
         "max_tokens",
-        "max_tokens is 0; it must be at least 1, or 0 with prompt_logprobs or prompt_logprob_token_ids to "
-        "score only"};
+        "max_tokens is 0; it must be at least 1, or 0 with prompt_logprobs, prompt_logprob_token_ids or --hidden-states "
+        "to compute the prompt only"};
   if (p.max_tokens == 0 && p.n > 1) return field_error("n", p.n, "1 when max_tokens is 0");
   if (p.min_tokens < 0) return field_error("min_tokens", p.min_tokens, "at least 0");
   if (p.max_tokens && p.min_tokens > *p.max_tokens)

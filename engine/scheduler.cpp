@@ -36,7 +36,8 @@ Scheduler::Scheduler(const RunnerLimits& limits, const SchedulerOptions& options
   in_flight_.resize(static_cast<size_t>(limits.max_steps_in_flight));
 }
 
-std::optional<FieldError> Scheduler::refusal(int64_t num_prompt_tokens, int64_t max_num_tokens) const {
+std::optional<FieldError> Scheduler::refusal(int64_t num_prompt_tokens, int64_t max_num_tokens,
+                                             bool whole_prompt) const {
   const int64_t num_new_tokens = max_num_tokens > num_prompt_tokens ? 1 : 0;  // at least
   if (num_prompt_tokens + num_new_tokens > limits_.max_model_len) {
     return FieldError{"prompt",
@@ -51,12 +52,13 @@ std::optional<FieldError> Scheduler::refusal(int64_t num_prompt_tokens, int64_t 
                                   "{} are allowed; raise that or set --enable-chunked-prefill true",
                                   num_prompt_tokens, limits_.max_num_batched_tokens)};
   }
+  const int64_t max_num_computed = std::max(max_num_tokens - 1, whole_prompt ? num_prompt_tokens : 0);
   for (int g = 0; g < blocks_.num_groups(); ++g) {
     // The least that lets it run alone: one token a step where chunks are allowed.
     const int64_t whole = options_.enable_chunked_prefill
                               ? 0
-                              : blocks_.num_blocks_for(g, std::min(num_prompt_tokens, max_num_tokens - 1));
-    const int64_t needed = std::max(whole, blocks_.num_live_blocks_for(g, max_num_tokens - 1, 1));
+                              : blocks_.num_blocks_for(g, std::min(num_prompt_tokens, max_num_computed));
+    const int64_t needed = std::max(whole, blocks_.num_live_blocks_for(g, max_num_computed, 1));
     if (needed <= blocks_.num_blocks(g)) continue;
     const bool prompt_fits =
         std::max(whole, blocks_.num_live_blocks_for(g, num_prompt_tokens, 1)) <= blocks_.num_blocks(g);
@@ -178,6 +180,21 @@ size_t Scheduler::youngest_unscheduled() const {
   return index;
 }
 
+// A sequence that lacks a mean has read nothing from the cache and starts from the front again after a preemption, so
+// every position of its prompt passes here once.
+void Scheduler::plan_hidden(const Sequence& sequence, ScheduledSlot& slot) {
+  const HiddenStates lacking = sequence.lacking_hidden();
+  const int64_t end = std::min(slot.start + slot.num_tokens, sequence.num_prompt_tokens_);
+  const int64_t last = sequence.num_prompt_tokens_ - 1;
+  const int64_t begin = lacking == HiddenStates::kLast ? std::max(slot.start, last) : slot.start;
+  slot.hidden_begin = slot.num_hidden = 0;
+  slot.hidden_ends = false;
+  if (lacking == HiddenStates::kNone || begin >= end) return;
+  slot.hidden_begin = static_cast<int32_t>(begin - slot.start);
+  slot.num_hidden = static_cast<int32_t>(end - begin);
+  slot.hidden_ends = end == sequence.num_prompt_tokens_;
+}
+
 // Positions computed again, after a preemption, keep the scores they have.
 void Scheduler::plan_scores(Sequence& sequence, ScheduledSlot& slot, Budget& budget) {
   slot.scored_begin = slot.num_scored = 0;
@@ -202,7 +219,7 @@ void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTab
                                 Budget& budget) {
   const int64_t start = sequence.num_computed_tokens_;
   const int64_t end = start + num_tokens;
-  const bool wants_logits = end == sequence.num_tokens();
+  const bool wants_logits = end == sequence.num_tokens() && end < sequence.max_num_tokens_;
   const bool last_sampled =
       !micro_batches_.is_pipeline() && num_tokens == 1 && start == sequence.last_sampled_position_;
   TM_ASSERT(last_sampled || end <= sequence.num_known_tokens(), "positions {} to {}, {} known", start, end,
@@ -227,6 +244,7 @@ void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTab
           slot.constraints.emplace_back());
     }
   }
+  plan_hidden(sequence, slot);
   plan_scores(sequence, slot, budget);
 
   count_tokens(sequence, start, end);
@@ -241,7 +259,8 @@ void Scheduler::schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTab
   budget.tokens -= num_tokens;
   ++sequence.num_steps_in_flight_;
   sequence.last_step_ = next_step_id_;
-  step_entries(next_step_id_).push_back({&sequence, sequence.slot_, sequence.epoch_, wants_logits, slot.num_scored});
+  step_entries(next_step_id_).push_back({&sequence, sequence.slot_, sequence.epoch_, wants_logits, slot.num_scored,
+                                            slot.brings_results()});
 }
 
 // The tokens [start, end) are computed; those before start are there, whoever computed them.
@@ -279,7 +298,7 @@ std::span<const SequenceUpdate> Scheduler::update(const StepResult& result) {
     Sequence& sequence = *entry.sequence;
     --sequence.num_steps_in_flight_;
     const StepResult::Slot* got = nullptr;
-    if (entry.wants_logits || entry.num_scored > 0) {
+    if (entry.brings_results) {
       TM_ASSERT(next < result.slots.size() && result.slots[next].slot == entry.slot &&
                     result.slots[next].tokens.size() == (entry.wants_logits ? 1 : 0) &&
                     result.slots[next].scored.size() == static_cast<size_t>(entry.num_scored),
@@ -289,7 +308,8 @@ std::span<const SequenceUpdate> Scheduler::update(const StepResult& result) {
     if (got == nullptr || sequence.status_ == SequenceStatus::kFinished || entry.epoch != sequence.epoch_) continue;
     sequence.num_scores_collected_ += entry.num_scored;
     if (entry.wants_logits) take_sample(sequence, got->tokens.front());
-    updates_.push_back({&sequence, got->tokens, got->scored, got->listed});
+    if (!got->hidden.empty()) sequence.is_hidden_collected_ = true;
+    updates_.push_back({&sequence, got->tokens, got->scored, got->listed, got->hidden});
   }
   TM_ASSERT(next == result.slots.size(), "step {} brings tokens of {} slots, {} were asked for", result.step_id,
             result.slots.size(), next);
@@ -341,7 +361,9 @@ void Scheduler::rewind(Sequence& sequence, int64_t num_tokens) {
   sequence.num_scores_planned_ = sequence.num_scores_collected_;
   sequence.last_sampled_position_ = -1;
   ++sequence.epoch_;
-  if (blocks_.rewind(sequence.blocks_, sequence.num_known_tokens(), sequence.num_computed_tokens_)) return;
+  // Half of a mean is on the runner, which knows no way back.
+  const bool may_stay = sequence.lacking_hidden() != HiddenStates::kMean;
+  if (may_stay && blocks_.rewind(sequence.blocks_, sequence.num_known_tokens(), sequence.num_computed_tokens_)) return;
   const auto at = std::find_if(running_.begin(), running_.end(), [&](const auto& s) { return s.get() == &sequence; });
   preempt(static_cast<size_t>(at - running_.begin()));
 }

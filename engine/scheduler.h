@@ -37,6 +37,7 @@ struct SequenceUpdate {
   std::span<const SampledToken> tokens;
   std::span<const SampledToken> scored;  ///< the next prompt tokens in order, each once
   std::span<const float> listed;         ///< StepResult::Slot's
+  std::span<const float> hidden;         ///< likewise
 };
 
 /// Continuous batching of one replica: decides what each step computes. Pure host logic; one thread.
@@ -59,8 +60,9 @@ class Scheduler {
  public:
   Scheduler(const RunnerLimits& limits, const SchedulerOptions& options);
 
-  /// Why a sequence of this size could never run here, or nothing. max_num_tokens as Sequence's.
-  std::optional<FieldError> refusal(int64_t num_prompt_tokens, int64_t max_num_tokens) const;
+  /// Why a sequence of this size could never run here, or nothing. max_num_tokens as Sequence's; whole_prompt: the
+  /// prompt's last position is computed even if nothing is generated.
+  std::optional<FieldError> refusal(int64_t num_prompt_tokens, int64_t max_num_tokens, bool whole_prompt = false) const;
   /// Queues a sequence that is not refused; owns it from now on.
   void add(std::unique_ptr<Sequence> sequence);
   /// The samples of one request, which have the same prompt: the first enters, the others when its prompt has been
@@ -105,6 +107,7 @@ class Scheduler {
     uint32_t epoch;
     bool wants_logits;
     int32_t num_scored;
+    bool brings_results;
   };
   struct Budget {
     int64_t tokens;
@@ -120,6 +123,7 @@ class Scheduler {
   void schedule_running(StepPlan& plan, Budget& budget, bool decodes);
   int64_t make_room(size_t index, int64_t num_tokens);
   size_t youngest_unscheduled() const;
+  static void plan_hidden(const Sequence& sequence, ScheduledSlot& slot);
   void plan_scores(Sequence& sequence, ScheduledSlot& slot, Budget& budget);
   void schedule_tokens(Sequence& sequence, int64_t num_tokens, BlockTables& appended, StepPlan& plan, Budget& budget);
   void take_sample(Sequence& sequence, const SampledToken& token);

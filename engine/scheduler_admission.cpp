@@ -20,7 +20,8 @@ void Scheduler::add(std::vector<std::unique_ptr<Sequence>> samples) {
   const auto first_sample = samples.size() > 1 ? std::make_shared<Sequence*>(samples.front().get()) : nullptr;
   for (std::unique_ptr<Sequence>& sample : samples) {
     TM_ASSERT(sample->status() == SequenceStatus::kWaiting);
-    TM_ASSERT(!refusal(sample->num_prompt_tokens(), sample->max_num_tokens()));
+    TM_ASSERT(!refusal(sample->num_prompt_tokens(), sample->max_num_tokens(),
+                       sample->max_num_computed() >= sample->num_prompt_tokens()));
     TM_ASSERT(!sample->is_prompt_scored() || sample->num_score_rows() <= limits_.max_scored_rows);
     sample->blocks_.tables.resize(limits_.kv_groups.size());
     sample->blocks_.first_kept.assign(limits_.kv_groups.size(), 0);

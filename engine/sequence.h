@@ -28,7 +28,7 @@ struct SequenceOptions {
   CacheIdentity cache_identity;
   bool skip_reading_prefix_cache = false;  ///< compute everything, whatever is cached
   std::vector<int32_t> generated_before = {};  ///< it goes on behind these
-  bool is_scored_before = false;               ///< the scores of its prompt are there
+  bool is_scored_before = false;               ///< the scores of its prompt are there, and its hidden state
 };
 
 /// One sample on its way: its tokens, how far it has been computed, and where its KV lies. Counting rules:
@@ -58,7 +58,8 @@ class Sequence {
   int64_t num_computed_tokens() const { return num_computed_tokens_; }
   int64_t max_num_tokens() const { return max_num_tokens_; }
   /// Tokens a step could compute now; 0 when the last token it may have is sampled or pending, or when the next one
-  /// depends on one that is pending (always so in a pipeline). The last token of a sequence is never computed.
+  /// depends on one that is pending (always so in a pipeline). The last token of a sequence is never computed, but
+  /// for a prompt's hidden state.
   int64_t num_schedulable_tokens() const;
   /// The same if everything before position had been computed.
   int64_t num_schedulable_tokens_from(int64_t position) const;
@@ -69,9 +70,18 @@ class Sequence {
   int64_t num_score_rows() const {
     return (sampling_.params->prompt_logprobs ? 1 : 0) + (sampling_.params->prompt_logprob_ids.width > 0 ? 1 : 0);
   }
-  /// It computes what is cached all the same: it was asked to, or positions are still to be scored.
+  /// Which hidden state of the prompt has not come yet; the first of a request's samples brings it for all.
+  HiddenStates lacking_hidden() const {
+    const bool brings = options_.sample_index == 0 && !is_hidden_collected_;
+    return brings ? sampling_.params->hidden_states : HiddenStates::kNone;
+  }
+  /// Positions that are computed at most: all but the last token's, and the whole prompt for its hidden state.
+  int64_t max_num_computed() const;
+  /// It computes what is cached all the same: it was asked to, or positions are still to be scored, or their hidden
+  /// states have to come.
   bool skips_reading_prefix_cache() const {
-    return options_.skip_reading_prefix_cache || (is_prompt_scored() && num_scores_planned_ < num_prompt_tokens_ - 1);
+    return options_.skip_reading_prefix_cache || (is_prompt_scored() && num_scores_planned_ < num_prompt_tokens_ - 1) ||
+           lacking_hidden() == HiddenStates::kMean;
   }
   /// It has penalties or biases, and so needs a slot with tables.
   bool is_adjusted() const { return adjusts_logits(*sampling_.params); }
@@ -101,6 +111,7 @@ class Sequence {
   int64_t num_computed_tokens_ = 0;
   int64_t num_scores_planned_ = 0;      // prompt positions [0, n) are scored once the launched steps are done
   int64_t num_scores_collected_ = 0;    // and of those the first so many have come back
+  bool is_hidden_collected_ = false;    // the prompt's hidden state
   int64_t last_sampled_position_ = -1;  // of the token that last_token[slot] holds once launched steps are done
   int32_t num_steps_in_flight_ = 0;     // launched steps that will bring an entry of it
   uint64_t last_step_ = 0;              // the last launched step that uses its slot and blocks

@@ -45,6 +45,7 @@ StepInput::Layout::Layout(const RunnerLimits& limits) {
   for (size_t g = 0; g < limits.kv_groups.size(); ++g) slot_mappings.push_back(field(DType::kI64, tokens));
   small_bytes = num_bytes;
   masked_ids = field(DType::kI32, rows * kMaxMaskedTokenIds);
+  hidden_tokens = field(DType::kI32, limits.max_hidden_rows);
   scored_tokens = field(DType::kI32, scored);
   scored_ids = field(DType::kI32, scored);
   scored_num_logprobs = field(DType::kI32, scored);
@@ -136,6 +137,19 @@ int64_t StepInput::fill_rows(const StepPlan& plan, const std::vector<SlotState>&
   return num_masked;
 }
 
+void StepInput::fill_hidden(const StepPlan& plan) {
+  auto* tokens = host<int32_t>(layout_.hidden_tokens);
+  int32_t token = 0, row = 0;
+  for (const ScheduledSlot& s : plan.scheduled) {
+    TM_ASSERT(s.hidden_begin + s.num_hidden <= s.num_tokens, "slot {} brings hidden states [{}, +{}) of {} tokens",
+              s.slot, s.hidden_begin, s.num_hidden, s.num_tokens);
+    for (int32_t i = 0; i < s.num_hidden; ++i) tokens[row++] = token + s.hidden_begin + i;
+    token += s.num_tokens;
+  }
+  copy_used(layout_.hidden_tokens, row);
+  num_hidden_ = row;
+}
+
 void StepInput::fill_scored(const StepPlan& plan, const std::vector<SlotState>& slots) {
   auto* tokens = host<int32_t>(layout_.scored_tokens);
   auto* ids = host<int32_t>(layout_.scored_ids);
@@ -221,15 +235,17 @@ StepTensors StepInput::stage(const StepPlan& plan, const std::vector<SlotState>&
   const int64_t tokens = plan.num_tokens(), rows = shape.num_rows;
   const auto seqs = static_cast<int64_t>(plan.scheduled.size());
   TM_ASSERT(tokens <= limits_.max_num_batched_tokens && seqs <= limits_.max_num_seqs &&
-                rows <= limits_.max_logits_rows && shape.num_scored <= limits_.max_scored_rows,
-            "step {}: {} tokens, {} sequences, {} logits rows, {} scored exceed the limits", plan.step_id, tokens, seqs,
-            rows, shape.num_scored);
+                rows <= limits_.max_logits_rows && shape.num_scored <= limits_.max_scored_rows &&
+                plan.num_hidden() <= limits_.max_hidden_rows,
+            "step {}: {} tokens, {} sequences, {} logits rows, {} scored, {} hidden states exceed the limits",
+            plan.step_id, tokens, seqs, rows, shape.num_scored, plan.num_hidden());
   flatten(plan, slots);
   const int64_t num_masked = fill_rows(plan, slots);
   const int num_groups = static_cast<int>(limits_.kv_groups.size());
   for (int g = 0; g < num_groups; ++g) fill_group(g, plan, slots);
   ops_.stream().copy(device_.data(), host_.data(), layout_.small_bytes);
   copy_used(layout_.masked_ids, num_masked);
+  fill_hidden(plan);
   fill_scored(plan, slots);
   if (shape.list_width > 0) fill_lists(plan, slots, shape.list_width);
   StepTensors step;

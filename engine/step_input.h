@@ -34,6 +34,8 @@ class StepInput {
   /// Fills the host side from the plan and the slots (deltas already applied), copies it to the device, and returns the
   /// step's views; they stay valid until the next call.
   StepTensors stage(const StepPlan& plan, const std::vector<SlotState>& slots);
+  /// Of the plan staged last: the tokens whose hidden states are wanted, [H] i32 on the device.
+  TensorView hidden_tokens() const { return device(layout_.hidden_tokens, {num_hidden_}); }
   /// Rows of scores that a slot has in the step: per position the most likely tokens, then its list, where it has them.
   static int64_t num_scored_rows(const ScheduledSlot& scheduled, const SlotState& slot);
   /// What the step brings back.
@@ -50,7 +52,7 @@ class StepInput {
         listed_slots;
     std::vector<Field> slot_mappings;
     int64_t small_bytes = 0;  ///< all of the above: copied whole. The rest: the used part of each
-    Field masked_ids, scored_tokens, scored_ids, scored_num_logprobs, scored_listed_slots, scored_lists;
+    Field masked_ids, hidden_tokens, scored_tokens, scored_ids, scored_num_logprobs, scored_listed_slots, scored_lists;
     std::vector<Field> block_tables;
     std::vector<int64_t> max_blocks;  ///< per group: columns of the block table
     int64_t num_bytes = 0;
@@ -61,6 +63,7 @@ class StepInput {
   void copy_used(const Field& field, int64_t count);
   void flatten(const StepPlan& plan, const std::vector<SlotState>& slots);
   int64_t fill_rows(const StepPlan& plan, const std::vector<SlotState>& slots);
+  void fill_hidden(const StepPlan& plan);
   void fill_scored(const StepPlan& plan, const std::vector<SlotState>& slots);
   void fill_lists(const StepPlan& plan, const std::vector<SlotState>& slots, int64_t width);
   void fill_group(int group, const StepPlan& plan, const std::vector<SlotState>& slots);
@@ -68,6 +71,7 @@ class StepInput {
   Ops& ops_;
   RunnerLimits limits_;
   Layout layout_;
+  int64_t num_hidden_ = 0;
   Buffer host_, device_;
 };
 

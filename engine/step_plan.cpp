@@ -1,4 +1,4 @@
-// Format 5, little-endian. Counts are u32, ids i32, positions i64; a list is its count, then its items.
+// Format 6, little-endian. Counts are u32, ids i32, positions i64; a list is its count, then its items.
 //   u8 version | u8 flags (bit 0 dummy, bit 1 stop) | u64 step_id
 //   list{i32 slot, list<i32> first} shrunk
 //   list<i32> finished | list<i32> preempted
@@ -8,8 +8,8 @@
 //   list{i32 slot, list<i32> token_ids, i64 num_prompt_tokens, sampling, list<list<i32>> blocks} new_slots
 //   list{i32 slot, list<list<i32>> blocks} grown
 //   list{i32 slot, i64 start, i32 num_tokens, u8 source, list<i32> logits_rows,
-//        list{i32 forced, list<i32> masked} constraints, i32 scored_begin, i32 num_scored, list<i32> scored_lists}
-//        scheduled
+//        list{i32 forced, list<i32> masked} constraints, i32 scored_begin, i32 num_scored, list<i32> scored_lists,
+//        i32 hidden_begin, i32 num_hidden, u8 hidden_ends} scheduled
 // sampling (slot_sampling.cpp): f32 temperature, f32 top_p, f32 min_p, i32 top_k, u64 key, f32 presence, f32 frequency,
 //   f32 repetition, u8 only_biased, list{i32 token_id, f32 bias} bias, i32 num_logprobs, list<i32> logprob_token_ids,
 //   i32 num_prompt_logprobs
@@ -22,7 +22,7 @@
 namespace tokenmill {
 namespace {
 
-constexpr uint8_t kVersion = 5;
+constexpr uint8_t kVersion = 6;
 constexpr uint8_t kDummyFlag = 1;
 constexpr uint8_t kStopFlag = 2;
 
@@ -84,6 +84,9 @@ void write(Out& out, const StepPlan& plan) {
     out.value(slot.scored_begin);
     out.value(slot.num_scored);
     out.ids(slot.scored_lists);
+    out.value(slot.hidden_begin);
+    out.value(slot.num_hidden);
+    out.value(static_cast<uint8_t>(slot.hidden_ends));
   }
 }
 
@@ -100,7 +103,7 @@ void read_copies(PlanReader& in, std::vector<GroupCopies>& out) {
 }
 
 void read_scheduled(PlanReader& in, std::vector<ScheduledSlot>& out) {
-  out.resize(in.count("scheduled", 37));
+  out.resize(in.count("scheduled", 46));
   for (ScheduledSlot& slot : out) {
     slot.slot = in.value<int32_t>("scheduled.slot");
     slot.start = in.value<int64_t>("scheduled.start");
@@ -120,6 +123,9 @@ void read_scheduled(PlanReader& in, std::vector<ScheduledSlot>& out) {
     if (slot.num_scored > 0 ? slot.scored_lists.size() % static_cast<size_t>(slot.num_scored) != 0
                             : !slot.scored_lists.empty())
       in.fail("scheduled.scored_lists", "has {} ids for {} positions", slot.scored_lists.size(), slot.num_scored);
+    slot.hidden_begin = in.value<int32_t>("scheduled.hidden_begin");
+    slot.num_hidden = in.value<int32_t>("scheduled.num_hidden");
+    slot.hidden_ends = in.flag("scheduled.hidden_ends");
   }
 }
 
@@ -128,6 +134,12 @@ void read_scheduled(PlanReader& in, std::vector<ScheduledSlot>& out) {
 int64_t StepPlan::num_tokens() const {
   int64_t sum = 0;
   for (const ScheduledSlot& slot : scheduled) sum += slot.num_tokens;
+  return sum;
+}
+
+int64_t StepPlan::num_hidden() const {
+  int64_t sum = 0;
+  for (const ScheduledSlot& slot : scheduled) sum += slot.num_hidden;
   return sum;
 }
 

@@ -56,6 +56,12 @@ struct ScheduledSlot {
   /// Tokens whose logprobs are reported at each of these positions besides what SlotSampling asks for: as many for
   /// each, position after position, -1 where one has fewer. Empty: none at any.
   std::vector<int32_t> scored_lists;
+  /// Offsets [hidden_begin, hidden_begin + num_hidden) inside [0, num_tokens): prompt positions whose hidden states go
+  /// into the row's, each once and in order of position; hidden_ends: they are the last.
+  int32_t hidden_begin = 0, num_hidden = 0;
+  bool hidden_ends = false;
+  /// The step's result has an entry for the slot.
+  bool brings_results() const { return !logits_rows.empty() || num_scored > 0 || num_hidden > 0; }
   int64_t list_width() const { return num_scored > 0 ? static_cast<int64_t>(scored_lists.size()) / num_scored : 0; }
   bool operator==(const ScheduledSlot&) const = default;
 };
@@ -96,6 +102,7 @@ struct StepPlan {
   std::vector<ScheduledSlot> scheduled;
 
   int64_t num_tokens() const;       ///< sum of scheduled num_tokens
+  int64_t num_hidden() const;       ///< sum of scheduled num_hidden
   int64_t num_logits_rows() const;  ///< sum of scheduled logits_rows
   bool operator==(const StepPlan&) const = default;
 };

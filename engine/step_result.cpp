@@ -1,5 +1,5 @@
-// Format 2, little-endian. Counts are u32; a list is its count, then its items.
-//   u8 version | u64 step_id | list{i32 slot, list<token> tokens, list<token> scored, list<f32> listed} slots
+// Format 3, little-endian. Counts are u32; a list is its count, then its items.
+//   u8 version | u64 step_id | list{i32 slot, list<token> tokens, list<token> scored, list<f32> listed, list<f32> hidden} slots
 // token: i32 token_id, f32 logprob, u8 status, i32 rank, list{i32 token_id, f32 logprob, i32 rank} top
 #include "engine/step_result.h"
 
@@ -8,7 +8,7 @@
 namespace tokenmill {
 namespace {
 
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 
 template <typename Out>
 void write(Out& out, const std::vector<SampledToken>& tokens) {
@@ -38,6 +38,8 @@ void write(Out& out, const StepResult& result) {
     write(out, slot.scored);
     write_count(out, slot.listed);
     for (const float logprob : slot.listed) out.value(logprob);
+    write_count(out, slot.hidden);
+    for (const float value : slot.hidden) out.value(value);
   }
 }
 
@@ -76,13 +78,15 @@ StepResult deserialize_step_result(std::span<const std::byte> bytes) {
   if (version != kVersion) in.fail("version", "is {}; this program knows {}", version, kVersion);
   StepResult result;
   result.step_id = in.value<uint64_t>("step_id");
-  result.slots.resize(in.count("slots", 16));
+  result.slots.resize(in.count("slots", 20));
   for (StepResult::Slot& slot : result.slots) {
     slot.slot = in.value<int32_t>("slot");
     read_tokens(in, "tokens", slot.tokens);
     read_tokens(in, "scored", slot.scored);
     slot.listed.resize(in.count("listed", 4));
     for (float& logprob : slot.listed) logprob = in.value<float>("listed");
+    slot.hidden.resize(in.count("hidden", 4));
+    for (float& value : slot.hidden) value = in.value<float>("hidden");
   }
   if (in.left() != 0) in.fail("end", "has {} more bytes", in.left());
   return result;

@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <utility>
 
 #include "io/file.h"
 #include "io/hdf5.h"
+#include "io/hdf5_extent.h"
 #include "io/utf8.h"
 #include "kernels/core/check.h"
 
@@ -50,11 +52,12 @@ Hdf5Id text_type(size_t bytes) {
 }
 
 /// Equal files for equal contents: no times; and no lock, since nobody else knows the temporary name.
-hid_t create_file(const std::string& path) {
+hid_t create_file(const std::string& path, Hdf5Writer::Format format) {
   const Hdf5Id creation(TM_HDF5(H5Pcreate(H5P_FILE_CREATE)), H5Pclose);
   TM_HDF5(H5Pset_obj_track_times(creation, false));
   const Hdf5Id access(TM_HDF5(H5Pcreate(H5P_FILE_ACCESS)), H5Pclose);
-  TM_HDF5(H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18));  // checksums, and old readers
+  const H5F_libver_t version = format == Hdf5Writer::Format::kAny ? H5F_LIBVER_V18 : H5F_LIBVER_V110;
+  TM_HDF5(H5Pset_libver_bounds(access, version, version));  // checksums, and old readers
   TM_HDF5(H5Pset_file_locking(access, false, true));
   TM_HDF5(H5Pset_fclose_degree(access, H5F_CLOSE_STRONG));
   return TM_HDF5(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, creation, access));
@@ -71,6 +74,11 @@ void make_groups(hid_t file, const std::string& path) {
   }
 }
 
+Hdf5Id space_of(int64_t size, int64_t columns) {
+  const hsize_t dims[] = {static_cast<hsize_t>(size), static_cast<hsize_t>(columns)};
+  return {TM_HDF5(H5Screate_simple(columns > 0 ? 2 : 1, dims, nullptr)), H5Sclose};
+}
+
 }  // namespace
 
 Hdf5ColumnWriter::~Hdf5ColumnWriter() {
@@ -81,11 +89,13 @@ Hdf5ColumnWriter::~Hdf5ColumnWriter() {
 void Hdf5ColumnWriter::write(const void* data, int64_t count, int64_t memory_type) {
   if (count == 0) return;
   writer_.named([&] {
-    const auto start = static_cast<hsize_t>(written_), length = static_cast<hsize_t>(count), end = start + length;
-    TM_HDF5(H5Dset_extent(dataset_, &end));
+    const auto columns = static_cast<hsize_t>(columns_), added = static_cast<hsize_t>(count);
+    const hsize_t start[] = {static_cast<hsize_t>(written_), 0}, length[] = {added, columns},
+                  end[] = {start[0] + added, columns};
+    TM_HDF5(H5Dset_extent(dataset_, end));
     const Hdf5Id file_space(TM_HDF5(H5Dget_space(dataset_)), H5Sclose);
-    TM_HDF5(H5Sselect_hyperslab(file_space, H5S_SELECT_SET, &start, nullptr, &length, nullptr));
-    const Hdf5Id space(TM_HDF5(H5Screate_simple(1, &length, nullptr)), H5Sclose);
+    TM_HDF5(H5Sselect_hyperslab(file_space, H5S_SELECT_SET, start, nullptr, length, nullptr));
+    const Hdf5Id space(TM_HDF5(H5Screate_simple(columns_ > 0 ? 2 : 1, length, nullptr)), H5Sclose);
     TM_HDF5(H5Dwrite(dataset_, memory_type, space, file_space, H5P_DEFAULT, data));
     written_ += count;
   });
@@ -94,6 +104,17 @@ void Hdf5ColumnWriter::write(const void* data, int64_t count, int64_t memory_typ
 template <Hdf5Number T>
 void Hdf5Numbers<T>::flush() {
   write(values_.data(), static_cast<int64_t>(values_.size()), memory_type<T>());
+  values_.clear();
+}
+
+void Hdf5Matrix::append(std::span<const float> row) {
+  TM_ASSERT(static_cast<int64_t>(row.size()) == columns_, "{}: a row of {} numbers, not {}", path_, row.size(), columns_);
+  values_.insert(values_.end(), row.begin(), row.end());
+  if (++size_ % chunk_rows(columns_) == 0) flush();
+}
+
+void Hdf5Matrix::flush() {
+  write(values_.data(), static_cast<int64_t>(values_.size()) / columns_, memory_type<float>());
   values_.clear();
 }
 
@@ -144,11 +165,11 @@ void Hdf5Texts::flush() {
   held_bytes_ = 0;
 }
 
-Hdf5Writer::Hdf5Writer(const std::string& path)
+Hdf5Writer::Hdf5Writer(const std::string& path, Format format)
     : path_(path), temporary_path_(path + ".tmp." + std::to_string(::getpid())) {
   if (!is_replaceable(path))
     throw Error(ErrorKind::kIo, "{}: is no regular file and would be replaced by one", path);
-  named([&] { file_ = create_file(temporary_path_); });
+  named([&] { file_ = create_file(temporary_path_, format); });
 }
 
 Hdf5Writer::~Hdf5Writer() {
@@ -170,24 +191,27 @@ void Hdf5Writer::named(Function&& function) {
   }
 }
 
-int64_t Hdf5Writer::create(const std::string& path, int64_t type, int64_t chunk_rows) {
+int64_t Hdf5Writer::create(const std::string& path, int64_t type, int64_t chunk_rows, int64_t columns) {
   make_groups(file_, path);
   const Hdf5Id properties(TM_HDF5(H5Pcreate(H5P_DATASET_CREATE)), H5Pclose);
-  const auto chunk = static_cast<hsize_t>(chunk_rows);
-  TM_HDF5(H5Pset_chunk(properties, 1, &chunk));
+  const int rank = columns > 0 ? 2 : 1;
+  const auto width = static_cast<hsize_t>(columns);
+  const hsize_t chunk[] = {static_cast<hsize_t>(chunk_rows), width};
+  TM_HDF5(H5Pset_chunk(properties, rank, chunk));
   TM_HDF5(H5Pset_shuffle(properties));
   TM_HDF5(H5Pset_deflate(properties, kDeflateLevel));
   TM_HDF5(H5Pset_obj_track_times(properties, false));
-  const hsize_t none = 0, unlimited = H5S_UNLIMITED;
-  const Hdf5Id space(TM_HDF5(H5Screate_simple(1, &none, &unlimited)), H5Sclose);
+  const hsize_t none[] = {0, width}, unlimited[] = {H5S_UNLIMITED, width};
+  const Hdf5Id space(TM_HDF5(H5Screate_simple(rank, none, unlimited)), H5Sclose);
   return TM_HDF5(H5Dcreate2(file_, path.c_str(), type, space, H5P_DEFAULT, properties, H5P_DEFAULT));
 }
 
 template <typename Column>
-Column& Hdf5Writer::add(const std::string& path, const std::string& about, int64_t type, int64_t chunk_rows) {
+Column& Hdf5Writer::add(const std::string& path, const std::string& about, int64_t type, int64_t chunk_rows,
+                        int64_t columns) {
   Column* column = nullptr;
   named([&] {
-    column = new Column(*this, path, create(path, type, chunk_rows));
+    column = new Column(*this, path, create(path, type, chunk_rows, columns), columns);
     columns_.emplace_back(column);
   });
   attribute(path, "about", about);
@@ -205,6 +229,36 @@ Hdf5Words& Hdf5Writer::words(const std::string& path, const std::string& about) 
 
 Hdf5Texts& Hdf5Writer::texts(const std::string& path, const std::string& about) {
   return add<Hdf5Texts>(path, about, text_type(H5T_VARIABLE), kTextsPerChunk);
+}
+
+Hdf5Matrix& Hdf5Writer::matrix(const std::string& path, const std::string& about, int64_t columns) {
+  return add<Hdf5Matrix>(path, about, memory_type<float>(), Hdf5Matrix::chunk_rows(columns), columns);
+}
+
+void Hdf5Writer::virtual_column(const std::string& path, int64_t size, const std::vector<Hdf5Stretch>& stretches) {
+  TM_ASSERT(!stretches.empty());
+  const std::string directory = std::filesystem::path(path_).parent_path().string();
+  std::string about;
+  named([&] {
+    make_groups(file_, path);
+    const Hdf5Id properties(TM_HDF5(H5Pcreate(H5P_DATASET_CREATE)), H5Pclose);
+    TM_HDF5(H5Pset_obj_track_times(properties, false));
+    const Hdf5Id first = open_hdf5(directory + "/" + stretches[0].file);
+    const Hdf5Extent extent = extent_of(first, path);
+    about = hdf5_text_attribute(first, path, "about");
+    const Hdf5Id space = space_of(size, extent.columns);
+    for (const Hdf5Stretch& stretch : stretches) {
+      if (stretch.count == 0) continue;
+      const Hdf5Id target = space_of(size, extent.columns), source = space_of(stretch.count, extent.columns);
+      const hsize_t begin[] = {static_cast<hsize_t>(stretch.begin), 0},
+                    count[] = {static_cast<hsize_t>(stretch.count), static_cast<hsize_t>(extent.columns)};
+      TM_HDF5(H5Sselect_hyperslab(target, H5S_SELECT_SET, begin, nullptr, count, nullptr));
+      TM_HDF5(H5Pset_virtual(properties, target, stretch.file.c_str(), path.c_str(), source));
+    }
+    const Hdf5Id dataset(TM_HDF5(H5Dcreate2(file_, path.c_str(), extent.type, space, H5P_DEFAULT, properties, H5P_DEFAULT)),
+                         H5Dclose);
+  });
+  attribute(path, "about", about);
 }
 
 void Hdf5Writer::attribute(const std::string& object, const std::string& name, const std::string& text) {

@@ -1,5 +1,7 @@
 #include "jobs/commit.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -9,9 +11,16 @@
 #include "jobs/journal/advice.h"
 #include "jobs/journal/ledger.h"
 #include "kernels/core/check.h"
+#include "kernels/core/stopwatch.h"
 
 namespace tokenmill::jobs {
 namespace {
+
+double thread_cpu_s() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
 
 std::string parent(const std::string& path) { return std::filesystem::path(path).parent_path().string(); }
 
@@ -30,6 +39,7 @@ class Commit::Files {
   void append(FinishedRow row, uint64_t row_digest, bool partial) {
     TM_ASSERT(row.record.find('\n') == std::string::npos, "the record of row {} holds a newline", row.row);
     row.record += '\n';
+    row.record += row.attachment;
     const int64_t offset = part_.offset();
     part_.write(row.record);
     ledger_.append({.row = row.row,
@@ -40,9 +50,11 @@ class Commit::Files {
                     .failed = row.failed,
                     .partial = partial});
     ++uncommitted_;
+    ++num_entries_;
   }
 
   int64_t uncommitted() const { return uncommitted_; }
+  int64_t bytes() const { return part_.offset() + ledger_bytes(num_entries_); }
 
   /// An entry never reaches the ledger before its record is as safe as it will be.
   void commit() {
@@ -66,7 +78,17 @@ class Commit::Files {
   LedgerWriter ledger_;
   bool synced_;
   int64_t uncommitted_ = 0;
+  int64_t num_entries_ = 0;
 };
+
+void JournalStats::add(const JournalStats& other) {
+  rows += other.rows;
+  bytes += other.bytes;
+  commits += other.commits;
+  cpu_s += other.cpu_s;
+  commit_s += other.commit_s;
+  blocked_s += other.blocked_s;
+}
 
 Commit::Commit(const PartPaths& paths, const CommitOptions& options,
                std::function<void(const std::exception&)> on_error)
@@ -88,13 +110,15 @@ void Commit::push(PartialRow row, uint64_t row_digest) {
 }
 
 void Commit::push(Entry entry) {
-  const auto bytes = static_cast<int64_t>(entry.row.record.size());
+  const auto bytes = static_cast<int64_t>(entry.row.record.size() + entry.row.attachment.size());
+  const Stopwatch stopwatch(stats_.blocked_s);
   if (queue_.push(std::move(entry), bytes)) return;
   close();
   TM_ASSERT(false, "a row was pushed after close()");
 }
 
 void Commit::close() {
+  const Stopwatch stopwatch(stats_.blocked_s);
   queue_.close();
   if (thread_.joinable()) thread_.join();
   if (error_) std::rethrow_exception(error_);
@@ -108,6 +132,7 @@ void Commit::run() {
     queue_.close();
     on_error_(e);
   }
+  stats_.cpu_s = thread_cpu_s();
 }
 
 void Commit::write_all() {
@@ -119,7 +144,9 @@ void Commit::write_all() {
   };
   const auto commit = [&] {
     check();
+    const Stopwatch stopwatch(stats_.commit_s);
     with_advice([&] { files->commit(); });
+    ++stats_.commits;
     last_commit = Clock::now();
   };
   while (!queue_.ended()) {
@@ -130,6 +157,7 @@ void Commit::write_all() {
       with_advice([&] {
         if (!files) files.emplace(paths_, options_.durability == Durability::kDisk);
         files->append(std::move(entry->row), entry->row_digest, entry->partial);
+        ++stats_.rows;
       });
     }
     const int64_t uncommitted = files ? files->uncommitted() : 0;
@@ -138,6 +166,7 @@ void Commit::write_all() {
   }
   if (!files) return;
   if (files->uncommitted() > 0) commit();
+  stats_.bytes = files->bytes();
   with_advice([&] { files->close(); });
 }
 

@@ -20,6 +20,18 @@ struct CommitOptions {
   int64_t max_queued_bytes = int64_t{16} << 20;
 };
 
+/// What the journal of one replica cost, counted where it does not depend on what else the machine does.
+struct JournalStats {
+  int64_t rows = 0, bytes = 0, commits = 0;  ///< bytes: of records and ledger entries
+  double cpu_s = 0;      ///< processor time of the thread that writes
+  double commit_s = 0;   ///< its wall time in commits, waiting for the disk; computing goes on meanwhile
+  double blocked_s = 0;  ///< that the step loop waited for the journal, at its end too
+
+  void add(const JournalStats& other);
+  /// Of run_s: what the journal takes from computing if each second of its thread were taken from it.
+  double share(double run_s) const { return run_s > 0 ? (cpu_s + blocked_s) / run_s : 0; }
+};
+
 /// The thread that appends finished rows to one new part file and its ledger. Without rows there are no files.
 class Commit {
  public:
@@ -34,6 +46,8 @@ class Commit {
   void push(PartialRow row, uint64_t row_digest);
   /// Returns when every row pushed is committed and the files are closed. Throws Error(kIo) when writing has failed.
   void close();
+  /// After close().
+  const JournalStats& stats() const { return stats_; }
 
  private:
   struct Entry {
@@ -49,6 +63,7 @@ class Commit {
   const CommitOptions options_;
   const std::function<void(const std::exception&)> on_error_;
   BoundedQueue<Entry> queue_;
+  JournalStats stats_;        // blocked_s is the caller's, the rest the thread's until it ends
   std::exception_ptr error_;  // written by the thread before the queue closes, read after
   std::thread thread_;
 };

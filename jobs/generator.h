@@ -39,6 +39,7 @@ struct FinishedRow {
   int64_t row = 0;
   std::string record;   ///< one output line without its newline
   bool failed = false;  ///< the record carries an error
+  std::string attachment = {};  ///< bytes that go with the line to the job's outputs and are no text
 };
 
 /// What an unfinished row had come to, for the next run to go on from.

@@ -14,7 +14,8 @@
 #include "jobs/journal/advice.h"
 #include "jobs/journal/done_rows.h"
 #include "jobs/journal/running_rows.h"
-#include "jobs/merge.h"
+#include "jobs/merge_shared.h"
+#include "jobs/old_results.h"
 #include "jobs/watchdog.h"
 #include "kernels/core/check.h"
 #include "kernels/core/clock.h"
@@ -111,7 +112,9 @@ Index Job::index_inputs() {
       if (options_.on_record) options_.on_record(record.row, record.bytes);
       if (options_.prefix_bytes) planner.add(record.position, options_.prefix_bytes(record.bytes));
     };
+  if (options_.on_indexing) options_.on_indexing(index_options.scratch_dir);
   Index index = build_index(options_.inputs, index_options);
+  if (options_.on_indexed) options_.on_indexed();
   plan_ = options_.prefix_bytes ? planner.finish() : RowPlan(index.num_rows());
   plan_s_ = planner.seconds();
   return index;
@@ -233,7 +236,7 @@ JobOutcome Job::run_share(const std::function<void(Control&, ReplicaReport&)>& s
   const auto merge_start = Clock::now();
   announce(JobPhase::kMerging);
   handle_signals(StopLevel::kSave);  // a merge is short or begun anew
-  parallel::run_on_root(world, [&] { merge(outcome.failed); });
+  merge(outcome.failed);
   handle_signals(StopLevel::kNow);
   outcome.merge_s = seconds_since(merge_start);
   outcome.elapsed_s = seconds_since(start_);
@@ -343,6 +346,7 @@ void Job::lead(const RowCodec& codec, Generator& generator, Control& control, Re
     generator.finish();
     commit.close();
     running.remove();
+    report.journal = commit.stats();
   } catch (const std::exception& e) {
     fatal_of_rows(e);
   }
@@ -358,15 +362,56 @@ void Job::check_inputs_unchanged() const {
               difference);
 }
 
+/// Collective.
 void Job::merge(int64_t num_failed) const {
-  check_inputs_unchanged();
-  claim_.check_still_ours();
-  const std::vector<PartPaths> parts = list_parts(output_);
-  const MergeTotals totals =
-      options_.outputs ? merge_parts(parts, num_rows(), with_advice([&] { return options_.outputs(output_); }))
-                       : merge_parts(parts, num_rows(), output_.output_path());
-  TM_ASSERT(totals.failed == num_failed, "{} rows of the output failed, the replicas and earlier runs counted {}",
-            totals.failed, num_failed);
+  const parallel::Comm& world = session_.world();
+  std::vector<PartPaths> parts;
+  MergeTotals totals;
+  int together = 0;
+  parallel::run_on_root(world, [&] {
+    check_inputs_unchanged();
+    claim_.check_still_ours();
+    parts = list_parts(output_);
+    if (options_.part_outputs) return;
+    together = options_.output_lines && !options_.has_attachments && world.size() > 1 &&
+               part_bytes() >= options_.shared_merge_bytes;
+    if (!together) totals = merge_alone(parts);
+  });
+  if (options_.part_outputs)
+    totals = merge_into_parts(parts);
+  else if (parallel::gather_values(world, together)[0])
+    totals = merge_together(parts);
+  parallel::run_on_root(world, [&] {
+    remove_output_parts(output_, options_.part_outputs ? output_.output_parts_dir(claim_.run()) : "");
+  });
+  TM_ASSERT(world.rank() != 0 || totals.failed == num_failed,
+            "{} rows of the output failed, the replicas and earlier runs counted {}", totals.failed, num_failed);
+}
+
+MergeTotals Job::merge_alone(const std::vector<PartPaths>& parts) const {
+  MergeOutputs outputs;
+  with_advice([&] {
+    if (options_.outputs) outputs = options_.outputs(output_);
+    if (options_.output_lines) outputs.push_back(std::make_unique<io::LineWriter>(output_.output_path()));
+  });
+  return merge_parts(parts, num_rows(), outputs);
+}
+
+/// Collective. The directory is this run's; those of earlier ones go when output.h5 shows it.
+MergeTotals Job::merge_into_parts(const std::vector<PartPaths>& parts) const {
+  return merge_in_parts(parts, num_rows(), output_.output_parts_dir(claim_.run()), session_.world(),
+                        *options_.part_outputs);
+}
+
+/// Collective. Rank 0 writes what is no lines while the others write the lines.
+MergeTotals Job::merge_together(const std::vector<PartPaths>& parts) const {
+  SharedMergeOptions shared;
+  if (options_.outputs)
+    shared.other_work = [&] {
+      const MergeOutputs outputs = with_advice([&] { return options_.outputs(output_); });
+      if (!outputs.empty()) merge_parts(parts, num_rows(), outputs);
+    };
+  return merge_shared(parts, num_rows(), output_.output_path(), session_.world(), shared);
 }
 
 void Job::write_report(const std::vector<std::pair<std::string, ReportSection>>& sections, const JobOutcome& outcome) {

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "jobs/generator.h"
 #include "jobs/index.h"
 #include "jobs/journal/partial_rows.h"
+#include "jobs/merge_in_parts.h"
 #include "jobs/output_dir.h"
 #include "jobs/progress.h"
 #include "jobs/report.h"
@@ -30,6 +32,8 @@ struct ControlOptions;
 struct RankState;
 struct WatchdogOptions;
 
+using MakeOutputs = std::function<MergeOutputs(const OutputDir&)>;
+
 struct JobOptions {
   /// World rank of each replica's leader, by replica; the other ranks follow. Empty: every rank is a replica.
   std::vector<int> leaders;
@@ -43,16 +47,25 @@ struct JobOptions {
   Identity::Facts identity;
   std::vector<std::string> protected_paths;  ///< what else the run uses (model, job file, ...): never replaced
   io::RecordReaderOptions reader;
-  /// Sees every record while rank 0 indexes the inputs (IndexOptions::on_record); called on rank 0 only.
+  /// Called on rank 0 only: before the inputs are indexed, with a scratch directory that lasts until on_indexed; with
+  /// every record meanwhile (IndexOptions::on_record); after the last one. All or none may be empty.
+  std::function<void(const std::string& scratch_dir)> on_indexing;
   std::function<void(int64_t row, std::string_view record)> on_record;
+  std::function<void()> on_indexed;
   /// The part of a record that its prompt begins with, in the same pass: rows with equal beginnings are handed out
   /// together, before anything is tokenized, because they share KV blocks. Empty: rows keep their order.
   std::function<std::string_view(std::string_view record)> prefix_bytes;
   int64_t max_chunk_rows = 256;  ///< handed to a replica at a time
   int64_t busy_rows = 64;        ///< what a replica should always hold (CoordinatorOptions)
   int64_t queued_rows = 64;      ///< encoded and waiting on each replica; as many as the Generator may want at once
-  /// Makes what the merge writes, on rank 0, committed in this order. Empty: output.jsonl alone.
-  std::function<std::vector<std::unique_ptr<io::RecordWriter>>(const OutputDir&)> outputs = {};
+  /// Makes what the merge writes besides lines, on rank 0, committed in this order and before output.jsonl. Empty: nothing.
+  MakeOutputs outputs = {};
+  bool output_lines = true;      ///< the merge writes output.jsonl
+  std::optional<PartOutputs> part_outputs = {};  ///< instead of both: files of all ranks
+  bool has_attachments = false;  ///< some rows have one (FinishedRow)
+  /// From so many bytes in the parts on all ranks write output.jsonl together, unless rows have attachments: how long
+  /// their lines are is not in the ledgers.
+  int64_t shared_merge_bytes = int64_t{256} << 20;
   double commit_s = 2;           ///< CommitOptions
   Durability durability = Durability::kDisk;
   double progress_s = 2;
@@ -110,6 +123,9 @@ class Job {
   StopCause stop_cause(const JobOutcome& outcome, const Walltime& walltime) const;
   void handle_signals(StopLevel least, std::function<void(StopLevel)> rise = {}) const;
   int64_t part_bytes() const;
+  MergeTotals merge_alone(const std::vector<PartPaths>& parts) const;
+  MergeTotals merge_together(const std::vector<PartPaths>& parts) const;
+  MergeTotals merge_into_parts(const std::vector<PartPaths>& parts) const;
 
   const JobOptions options_;
   parallel::MpiSession& session_;

@@ -21,6 +21,11 @@ struct MergeTotals {
   int64_t rows = 0;
   int64_t failed = 0;
   int64_t bytes = 0;
+  void add(const MergeTotals& other) {
+    rows += other.rows;
+    failed += other.failed;
+    bytes += other.bytes;
+  }
 };
 
 /// Writes the records of all parts to output_path in row order, atomically (temporary, fsync, rename): until it

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <functional>
+#include <span>
 #include <system_error>
 
 #include "io/file.h"
@@ -18,6 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNamed = 3;  // foreign paths in a message
+/// In the scratch directory, besides unpacked inputs.
+constexpr const char* kScratchNames[] = {OutputDir::kRowPlanName, OutputDir::kNativeIdsName, OutputDir::kCustomIdsName};
 
 bool is_digits(std::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
@@ -71,6 +74,8 @@ class Survey {
     const fs::path path = fs::path(directory_.path()) / name;
     if (is_journal_name(name))
       add_journal(path);
+    else if (OutputDir::is_output_parts(name))
+      add_output_parts(path);
     else
       add_file(path);
   }
@@ -132,9 +137,18 @@ class Survey {
     removable_.push_back(path.string());
   }
 
-  void add_numbered(const fs::path& path, std::string_view suffix, std::string_view other = {}) {
+  void add_numbered(const fs::path& path, std::string_view suffix, std::span<const char* const> others = {}) {
     add_directory(path, [&](const std::string& name) {
-      return is_part(name, suffix) || is_numbered(name, "", suffix) || name == other;
+      return is_part(name, suffix) || is_numbered(name, "", suffix) ||
+             std::find(others.begin(), others.end(), name) != others.end();
+    });
+  }
+
+  void add_output_parts(const fs::path& path) {
+    add_directory(path, [](std::string name) {
+      if (const size_t temporary = name.find(".tmp."); temporary != name.npos && is_digits(name.substr(temporary + 5)))
+        name.resize(temporary);
+      return is_numbered(name, "", ".h5") || is_numbered(name, "", ".jsonl");
     });
   }
 
@@ -154,7 +168,7 @@ class Survey {
       if (name == "parts")
         add_numbered(entry, ".jsonl");
       else if (name == "scratch")
-        add_numbered(entry, ".jsonl", OutputDir::kRowPlanName);
+        add_numbered(entry, ".jsonl", kScratchNames);
       else if (name == "ledger")
         add_numbered(entry, ".ledger");
       else if (name == "running")
@@ -201,6 +215,15 @@ void remove_leftovers(const OutputDir& directory, const std::string& own) {
   }
 }
 
+void remove_output_parts(const OutputDir& directory, const std::string& keep) {
+  for (const std::string& name : directory.results()) {
+    if (!OutputDir::is_output_parts(name) || directory.path() + "/" + name == keep) continue;
+    Survey survey(directory);
+    survey.add(name);
+    if (survey.all_ours()) remove_paths(survey.take());
+  }
+}
+
 bool lies_in(const std::string& directory, const std::string& result, const std::string& path) {
   std::error_code error;
   const fs::path relative =
@@ -232,7 +255,7 @@ void remove_scratch(const std::string& scratch_dir) noexcept {
   for (fs::directory_iterator entry(scratch_dir, error), end; !error && entry != end; entry.increment(error))
     if (is_numbered(entry->path().filename().string(), "", ".jsonl")) unpacked.push_back(entry->path());
   for (const fs::path& path : unpacked) fs::remove(path, error);
-  fs::remove(OutputDir::row_plan_path(scratch_dir), error);
+  for (const char* name : kScratchNames) fs::remove(fs::path(scratch_dir) / name, error);
   fs::remove(scratch_dir, error);
 }
 

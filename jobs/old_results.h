@@ -31,6 +31,9 @@ void check_not_results(const OutputDir& directory, const std::vector<std::string
 /// tokenmill's stays.
 void remove_leftovers(const OutputDir& directory, const std::string& own);
 
+/// Removes the parts that earlier runs made of the results, but for the directory `keep`. What is not tokenmill's stays.
+void remove_output_parts(const OutputDir& directory, const std::string& keep);
+
 /// Unlinks each, never what a link points to. One that is gone is fine. Throws Error(kIo).
 void remove_paths(const std::vector<std::string>& paths);
 

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
 constexpr const char* kResults[] = {"output.jsonl", "output.h5", "run.yaml", "row_metrics.jsonl", "journal"};
+constexpr std::string_view kPartsPrefix = "output.parts.";
 constexpr double kReplacing_s = 1;  // how long another run may take from removing a journal to naming itself
 
 /// "output.jsonl.tmp.1234" of io::AtomicFile, "journal.tmp.0123456789abcdef" of a run that did not begin.
@@ -133,6 +134,13 @@ std::string OutputDir::death_note(int64_t run, int64_t replica, int rank) const 
   return fmt::format("{}/{:05d}-{:05d}.rank{}", running_dir(), run, replica, rank);
 }
 
+std::string OutputDir::output_parts_dir(int64_t run) const { return fmt::format("{}/{}{:05d}", path_, kPartsPrefix, run); }
+
+bool OutputDir::is_output_parts(const std::string& name) {
+  return name.starts_with(kPartsPrefix) && name.size() > kPartsPrefix.size() &&
+         name.find_first_not_of("0123456789", kPartsPrefix.size()) == name.npos;
+}
+
 void OutputDir::make() const { make_directory(path_); }
 
 std::vector<std::string> OutputDir::results() const {
@@ -140,6 +148,8 @@ std::vector<std::string> OutputDir::results() const {
   std::error_code error;
   for (const char* name : kResults)
     if (fs::exists(fs::symlink_status(fs::path(path_) / name, error))) found.emplace_back(name);
+  for (fs::directory_iterator entry(path_, error), end; !error && entry != end; entry.increment(error))
+    if (is_output_parts(entry->path().filename().string())) found.push_back(entry->path().filename().string());
   return found;
 }
 

@@ -21,12 +21,17 @@ class OutputDir {
   const std::string& path() const { return path_; }
   std::string output_path() const { return path_ + "/output.jsonl"; }
   std::string hdf5_path() const { return path_ + "/output.h5"; }
+  /// Of the files that one run's ranks made of the results (--output-layout parts).
+  std::string output_parts_dir(int64_t run) const;
+  static bool is_output_parts(const std::string& name);
   std::string report_path() const { return path_ + "/run.yaml"; }
   std::string journal() const { return path_ + "/journal"; }
   std::string parts_dir() const { return journal() + "/parts"; }
   std::string ledgers_dir() const { return journal() + "/ledger"; }
   std::string scratch_dir() const { return journal() + "/scratch"; }
   static constexpr const char* kRowPlanName = "row_plan";  ///< in scratch: the windows of the plan not in memory
+  static constexpr const char* kNativeIdsName = "native_ids";  ///< in scratch: hashes being sorted (app), as the next
+  static constexpr const char* kCustomIdsName = "custom_ids";
   static std::string row_plan_path(const std::string& scratch_dir) { return scratch_dir + "/" + kRowPlanName; }
   std::string identity_path() const { return journal() + "/" + kIdentityName; }
   PartPaths part(int64_t run, int64_t replica) const;

@@ -145,6 +145,11 @@ void PrefixFingerprints::clear() {
   starts_.clear();
 }
 
+void PrefixFingerprints::reserve(int64_t num_rows, int64_t num_fingerprints) {
+  starts_.reserve(static_cast<size_t>(num_rows));
+  fingerprints_.reserve(static_cast<size_t>(num_fingerprints + max_fingerprints()));
+}
+
 PrefixOrder PrefixFingerprints::order() const { return Ordering(fingerprints_, starts_).run(); }
 
 }  // namespace tokenmill::jobs

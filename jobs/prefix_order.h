@@ -21,6 +21,8 @@ class PrefixFingerprints {
   int64_t num_rows() const { return static_cast<int64_t>(starts_.size()); }
   int64_t num_fingerprints() const { return static_cast<int64_t>(fingerprints_.size()); }
   void clear();
+  /// Room for so many rows and fingerprints: what is added within it moves nothing.
+  void reserve(int64_t num_rows, int64_t num_fingerprints);
 
   /// Depth first: rows that share a beginning stand together, inside them those that share a longer one. Among
   /// brothers whoever holds the smallest row number comes first, so rows that share nothing keep their order.

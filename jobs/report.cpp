@@ -78,6 +78,16 @@ ReportSection cache_section(const GeneratorStats& stats) {
           {"kv_shared_blocks", per_step(static_cast<double>(stats.sum_kv_shared_blocks), stats)}};
 }
 
+ReportSection journal_section(const JournalStats& stats, double run_s) {
+  return {{"rows", stats.rows},
+          {"bytes", stats.bytes},
+          {"commits", stats.commits},
+          {"commit_s", rounded(stats.commit_s)},
+          {"cpu_s", rounded(stats.cpu_s)},
+          {"blocked_s", rounded(stats.blocked_s)},
+          {"share", rounded(stats.share(run_s))}};
+}
+
 /// One line a distribution: "ttft_s: {count: 3, mean: 0.5, ...}". Whole numbers stay whole.
 void emit_distributions(YAML::Emitter& out, const Distributions& distributions) {
   out << YAML::Key << "distributions" << YAML::Value << YAML::BeginMap;
@@ -120,6 +130,7 @@ ReportSection replica_section(const ReplicaReport& replica) {
                        {"peak_resident_bytes", replica.peak_resident_bytes}};
   append(out, time_section(stats));
   append(out, cache_section(stats));
+  out.emplace_back("journal", journal_section(replica.journal, replica.run_s));
   return out;
 }
 
@@ -206,6 +217,13 @@ void write_run_report(const std::string& path, const std::vector<std::pair<std::
                          {"dp_imbalance", rounded(outcome.dp_imbalance())}});
   section("replica_seconds", time_section(totals));
   section("kv_cache", cache_section(totals));
+  JournalStats journal;
+  double run_s = 0;
+  for (const ReplicaReport& replica : outcome.replicas) {
+    journal.add(replica.journal);
+    run_s += replica.run_s;
+  }
+  section("journal", journal_section(journal, run_s));
   emit_distributions(out, metrics.distributions);
   out << YAML::Key << "replicas" << YAML::Value << YAML::BeginSeq;
   for (const ReplicaReport& replica : outcome.replicas) {
@@ -226,8 +244,9 @@ std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const std
     double run_s;
     int64_t peak_resident_bytes;
     ReplicaStatus status;
+    JournalStats journal;
   };
-  const auto fixed = parallel::gather_values(world, Fixed{mine.run_s, mine.peak_resident_bytes, mine.status});
+  const auto fixed = parallel::gather_values(world, Fixed{mine.run_s, mine.peak_resident_bytes, mine.status, mine.journal});
   std::vector<std::string> hosts = parallel::gather_bytes(world, mine.host);
   std::vector<std::string> distributions = parallel::gather_bytes(world, mine.distributions);
   std::vector<ReplicaReport> reports;
@@ -238,6 +257,7 @@ std::vector<ReplicaReport> gather_reports(const parallel::Comm& world, const std
                        .run_s = fixed[rank].run_s,
                        .peak_resident_bytes = fixed[rank].peak_resident_bytes,
                        .status = fixed[rank].status,
+                       .journal = fixed[rank].journal,
                        .distributions = std::move(distributions[rank])});
   }
   return reports;

@@ -5,6 +5,7 @@
 #include <variant>
 #include <vector>
 
+#include "jobs/commit.h"
 #include "jobs/generator.h"
 #include "jobs/progress.h"
 #include "jobs/stop_level.h"
@@ -29,6 +30,7 @@ struct ReplicaReport {
   double run_s = 0;                 ///< from the common start to this replica's last row
   int64_t peak_resident_bytes = 0;  ///< of the whole process, start-up included
   ReplicaStatus status;
+  JournalStats journal;
   std::string distributions = {};  ///< serialized
 };
 

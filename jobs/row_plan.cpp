@@ -61,6 +61,7 @@ RowPlanner::RowPlanner(RowPlannerOptions options) : options_(std::move(options))
 
 void RowPlanner::add(const io::RecordPosition& position, std::string_view prefix) {
   const Stopwatch stopwatch(seconds_);
+  if (fingerprints_.num_rows() == 0) fingerprints_.reserve(options_.max_rows, options_.max_fingerprints);
   fingerprints_.add(prefix);
   const bool fits = position.line <= std::numeric_limits<uint32_t>::max();
   offsets_.push_back(fits ? position.offset : -1);

@@ -57,10 +57,10 @@ class RowPlan {
 };
 
 struct RowPlannerOptions {
-  /// A window has at most this many rows and fingerprints (4 bytes each). This bounds the memory: 33 bytes a row and
-  /// the fingerprints while a window is planned, 17 bytes a row afterwards.
-  int64_t max_rows = int64_t{1} << 20;
-  int64_t max_fingerprints = int64_t{12} << 20;
+  /// A window has at most this many rows and about this many fingerprints (4 bytes each). This bounds the memory: 33
+  /// bytes a row and the fingerprints while a window is planned, 17 bytes a row afterwards.
+  int64_t max_rows = int64_t{1} << 19;
+  int64_t max_fingerprints = int64_t{4} << 20;
   /// A file to be made when more than one window needs keeping.
   std::string spill_path;
 };

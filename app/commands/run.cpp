@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <cstdlib>
 
 #include "app/agreement.h"
@@ -18,14 +19,17 @@
 #include "app/report_sections.h"
 #include "app/row_metrics.h"
 #include "app/rows/id_census.h"
+#include "app/rows/joined_tables.h"
 #include "app/rows/result_tables.h"
 #include "app/rows/scan.h"
+#include "app/stage_in.h"
 #include "app/text_side.h"
 #include "app/time_limit.h"
 #include "app/version.h"
 #include "jobs/job.h"
 #include "kernels/core/clock.h"
 #include "kernels/core/log.h"
+#include "kernels/core/stopwatch.h"
 #include "kernels/device_choice.h"
 
 namespace tokenmill::app {
@@ -81,7 +85,6 @@ std::unordered_map<int64_t, int64_t> share_census(const rows::IdCensus& census, 
   if (census.num_repeated_ids() > 0)
     log::warning("{} rows have the id of an earlier row; equal ids with equal prompts get equal random streams",
                  format_count(census.num_repeated_ids()));
-  if (!census.complete()) log::warning("the job has too many ids to compare them all: repeated ones may be missed");
   std::string bytes = world.rank() == 0 ? census.serialize() : "";
   parallel::broadcast_bytes(world, bytes, 0);
   return rows::IdCensus::deserialize(bytes);
@@ -106,13 +109,15 @@ void warn_of_overlong(const rows::Codec* codec, const parallel::Comm& world) {
                  format_count(all.skipped));
 }
 
-/// output.jsonl last: where it is, the others are too.
-std::vector<std::unique_ptr<io::RecordWriter>> make_outputs(const RunOptions& options, const jobs::OutputDir& directory) {
-  std::vector<std::unique_ptr<io::RecordWriter>> outputs;
-  if (options.output_hdf5)
-    outputs.push_back(std::make_unique<rows::ResultTables>(directory.hdf5_path(), hdf5_attributes(options)));
-  if (options.output_jsonl) outputs.push_back(std::make_unique<io::LineWriter>(directory.output_path()));
-  return outputs;
+/// What the merge writes besides lines. hidden_columns: of /hidden_states; 0: there are none.
+jobs::MakeOutputs tables(const RunOptions& options, int64_t hidden_columns) {
+  if (!options.output_hdf5) return {};
+  return [&options, hidden_columns](const jobs::OutputDir& directory) {
+    jobs::MergeOutputs outputs;
+    outputs.push_back(
+        std::make_unique<rows::ResultTables>(directory.hdf5_path(), hdf5_attributes(options), hidden_columns));
+    return outputs;
+  };
 }
 
 /// What may end the run before its rows are done.
@@ -122,8 +127,29 @@ struct StopConditions {
   std::function<void()> end_now;
 };
 
+/// The same of each rank's share of the rows, and output.h5, which shows them as one.
+std::optional<jobs::PartOutputs> tables_in_parts(const RunOptions& options, int64_t hidden_columns) {
+  if (!options.output_in_parts) return std::nullopt;
+  const auto make = [&options, hidden_columns](const std::string& stem) {
+    jobs::MergeOutputs outputs;
+    outputs.push_back(std::make_unique<rows::ResultTables>(stem + ".h5", hdf5_attributes(options), hidden_columns));
+    if (options.output_jsonl) outputs.push_back(std::make_unique<io::LineWriter>(stem + ".jsonl"));
+    return outputs;
+  };
+  const auto join = [&options](const std::vector<std::string>& stems) {
+    const jobs::OutputDir directory(options.output);
+    std::vector<std::string> parts;
+    for (const std::string& stem : stems)
+      parts.push_back(std::filesystem::path(stem + ".h5").lexically_relative(directory.path()).string());
+    rows::join_tables(directory.hdf5_path(), parts, hdf5_attributes(options));
+  };
+  return jobs::PartOutputs{make, join};
+}
+
 jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, const Replica& replica,
                              rows::IdCensus& census, jobs::MetricsCallback on_metrics, const StopConditions& stop) {
+  const int64_t hidden_size = replica.choice.checkpoint->config().hidden_size;
+  const int64_t hidden_columns = options.hidden_states == HiddenStates::kNone ? 0 : hidden_size;
   return {.leaders = ranks.groups.leaders,
           .replica = ranks.groups.place.dp_rank,
           .inputs = options.input,
@@ -134,11 +160,16 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, cons
           .identity = identity_facts(replica.facts),
           .protected_paths = files_in_use(options),
           .reader = {.max_record_bytes = options.max_record_bytes, .ids_dataset = options.input_ids},
+          .on_indexing = [&census](const std::string& scratch_dir) { census.begin(scratch_dir); },
           .on_record = [&census](int64_t row, std::string_view record) { census.add(row, record); },
+          .on_indexed = [&census] { census.finish(); },
           .prefix_bytes = rows::prompt_bytes,
           .busy_rows = options.max_num_seqs,
           .queued_rows = 2 * options.max_num_seqs,
-          .outputs = [&options](const jobs::OutputDir& directory) { return make_outputs(options, directory); },
+          .outputs = tables(options, hidden_columns),
+          .output_lines = options.output_jsonl,
+          .part_outputs = tables_in_parts(options, hidden_columns),
+          .has_attachments = hidden_columns > 0,
           .commit_s = options.commit_seconds,
           .durability = options.durability,
           .on_metrics = std::move(on_metrics),
@@ -199,7 +230,13 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
   const Ranks ranks = prepare(options, world);
   const jobs::WalltimeOptions walltime = parallel::agree_on(
       world, [&] { return walltime_options(options, start_s, TwoClocks::now(), std::getenv("SLURM_JOB_END_TIME")); });
+  double stage_s = 0;
+  {
+    const Stopwatch stopwatch(stage_s);
+    stage_model(options, ranks, world);
+  }
   const std::unique_ptr<Replica> replica = plan_replica(options, ranks, world);
+  if (!options.stage_dir.empty()) replica->startup_seconds.emplace(replica->startup_seconds.begin(), "stage", stage_s);
   // Early: a model may take minutes to load.
   parallel::run_on_root(world, [&] {
     check_results(options, replica->facts);
@@ -224,7 +261,6 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
   log::info("rows {} in {} file{} | seed {}, date {} | output {}", format_count(job.num_rows()), options.input.size(),
             options.input.size() == 1 ? "" : "s", options.seed, options.date, options.output);
   std::unordered_map<int64_t, int64_t> repeated = share_census(census, world);
-  census = rows::IdCensus();  // as large as the job: not kept while it runs
 
   std::optional<rows::Codec> codec;  // of leaders, as the metrics
   std::optional<RowMetrics> metrics;

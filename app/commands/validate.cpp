@@ -182,9 +182,11 @@ int validate_job(RunOptions options, std::ostream& out) {
   rows::IdCensus census;
   const jobs::JobOptions job{
       .reader = {.max_record_bytes = options.max_record_bytes, .ids_dataset = options.input_ids}};
+  census.begin("");  // it writes no files
   const jobs::Index index = jobs::build_index(
       options.input, {.reader = job.reader,
                       .on_record = [&](const jobs::IndexedRecord& record) { census.add(record.row, record.bytes); }});
+  census.finish();
   const rows::Codec codec(text->source.tokenizer, text->render_chat,
                           codec_options(options, choice, *text, census.repeated_custom_ids()));
   if (census.num_repeated_ids() > 0)

@@ -3,11 +3,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "app/rows/scan.h"
 #include "io/json.h"
+#include "jobs/output_dir.h"
 #include "kernels/core/check.h"
 #include "kernels/core/error.h"
 
@@ -26,58 +26,10 @@ std::string canonical(std::string_view value) {
 
 }  // namespace
 
-bool HashSet64::insert(uint64_t value) {
-  if (value == 0) {  // marks free slots
-    const bool is_new = !has_zero_;
-    has_zero_ = true;
-    size_ += is_new ? 1 : 0;
-    return is_new;
-  }
-  if (static_cast<size_t>(size_) * 4 >= slots_.size() * 3) grow();
-  const size_t mask = slots_.size() - 1;
-  size_t at = static_cast<size_t>(value) & mask;
-  while (slots_[at] != 0 && slots_[at] != value) at = (at + 1) & mask;
-  if (slots_[at] == value) return false;
-  slots_[at] = value;
-  ++size_;
-  return true;
-}
-
-void HashSet64::grow() {
-  std::vector<uint64_t> old(std::max<size_t>(1024, slots_.size() * 2), 0);
-  old.swap(slots_);
-  const size_t mask = slots_.size() - 1;
-  for (const uint64_t value : old) {
-    if (value == 0) continue;
-    size_t at = static_cast<size_t>(value) & mask;
-    while (slots_[at] != 0) at = (at + 1) & mask;
-    slots_[at] = value;
-  }
-}
-
-FirstRows::Slot& FirstRows::find(uint64_t high, uint32_t low) {
-  const size_t mask = slots_.size() - 1;
-  size_t at = static_cast<size_t>(high) & mask;
-  while (slots_[at].row_plus_one != 0 && (slots_[at].high != high || slots_[at].low != low)) at = (at + 1) & mask;
-  return slots_[at];
-}
-
-int64_t FirstRows::first(uint64_t high, uint32_t low, int64_t row) {
-  if (static_cast<size_t>(size_) * 4 >= slots_.size() * 3) grow();
-  Slot& slot = find(high, low);
-  if (slot.row_plus_one == 0) {
-    slot = {high, low, static_cast<uint32_t>(row + 1)};
-    ++size_;
-  }
-  return static_cast<int64_t>(slot.row_plus_one) - 1;
-}
-
-void FirstRows::grow() {
-  std::vector<Slot> old(std::max<size_t>(1024, slots_.size() * 2));
-  old.swap(slots_);
-  for (const Slot& slot : old) {
-    if (slot.row_plus_one != 0) find(slot.high, slot.low) = slot;
-  }
+void IdCensus::begin(const std::string& scratch_dir) {
+  const auto path = [&](const char* name) { return scratch_dir.empty() ? "" : scratch_dir + "/" + name; };
+  native_ids_.emplace(path(jobs::OutputDir::kNativeIdsName));
+  custom_ids_.emplace(path(jobs::OutputDir::kCustomIdsName));
 }
 
 void IdCensus::add(int64_t row, std::string_view record) {
@@ -95,23 +47,31 @@ void IdCensus::add(int64_t row, std::string_view record) {
   if (batch && !custom_id.empty()) {
     const std::string text = custom_id.front() == '"' ? canonical(custom_id) : "";
     if (text.empty()) return;
-    if (custom_ids_.size() >= max_ids_ || row >= UINT32_MAX) {
-      complete_ = false;
-      return;
-    }
     const XXH128_hash_t hash = XXH3_128bits(text.data(), text.size());
-    const int64_t first = custom_ids_.first(hash.high64, static_cast<uint32_t>(hash.low64), row);
-    if (first != row) repeated_.emplace(row, first);
+    custom_ids_->add({hash.high64, hash.low64, row});
     return;
   }
   if (id.empty() || id == "null") return;
   const std::string text = canonical(id);
   if (text.empty()) return;
-  if (native_ids_.size() >= max_ids_) {
-    complete_ = false;
-    return;
-  }
-  if (!native_ids_.insert(XXH3_64bits(text.data(), text.size()))) ++num_repeated_ids_;
+  native_ids_->add(XXH3_64bits(text.data(), text.size()));
+}
+
+void IdCensus::finish() {
+  std::optional<uint64_t> last;
+  native_ids_->take_all([&](uint64_t id) {
+    if (last == id) ++num_repeated_ids_;
+    last = id;
+  });
+  std::optional<CustomId> first;
+  custom_ids_->take_all([&](const CustomId& id) {
+    if (first && first->high == id.high && first->low == id.low)
+      repeated_.emplace(id.row, first->row);
+    else
+      first = id;
+  });
+  native_ids_.reset();
+  custom_ids_.reset();
 }
 
 std::string IdCensus::serialize() const {

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "app/rows/score_columns.h"
 #include "io/hdf5_writer.h"
 #include "io/json.h"
+#include "kernels/core/check.h"
 
 namespace tokenmill::rows {
 namespace {
@@ -53,9 +56,17 @@ class OptionalTexts {
 }  // namespace
 
 struct ResultTables::Columns {
-  explicit Columns(const std::string& path) : file(path) { token_offsets.append(0); }
+  Columns(const std::string& path, int64_t hidden_columns) : file(path) {
+    token_offsets.append(0);
+    if (hidden_columns > 0)
+      hidden_states = &file.matrix("/hidden_states",
+                                   "of the row's prompt: the last layer's output behind the final norm; NaN: the row has none",
+                                   hidden_columns);
+    hidden_state.resize(static_cast<size_t>(hidden_columns));
+  }
 
-  void add_row(int64_t row, const JsonValue& result);
+  void add_row(const JsonValue& result);
+  void add_hidden(int64_t row, std::string_view bytes);
   void add_id(const JsonValue* value);
   void add_sample(int64_t row, const JsonValue& output, bool openai);
   void add_stop_reason(const JsonValue& output);
@@ -91,6 +102,8 @@ struct ResultTables::Columns {
   io::Hdf5Numbers<int64_t>& token_offsets = file.numbers<int64_t>(
       "/samples/token_ids/offsets", "entry of values at which a sample's begin; one more than samples");
   ScoreColumns logprobs{file, "/samples/logprobs", "samples", "generated token"};
+  io::Hdf5Matrix* hidden_states = nullptr;
+  std::vector<float> hidden_state;  // scratch
 };
 
 /// Texts and numbers are different ids.
@@ -107,7 +120,8 @@ void ResultTables::Columns::add_id(const JsonValue* value) {
   }
 }
 
-void ResultTables::Columns::add_row(int64_t row, const JsonValue& result) {
+void ResultTables::Columns::add_row(const JsonValue& result) {
+  const int64_t row = first_sample.size();  // in the file
   static const JsonValue kNothing = JsonValue::object();
   const JsonValue* response = member(result, "response");
   const bool openai = result.find("custom_id") != nullptr;
@@ -144,6 +158,17 @@ void ResultTables::Columns::add_row(int64_t row, const JsonValue& result) {
   prompt_logprobs->end_entry();
 }
 
+void ResultTables::Columns::add_hidden(int64_t row, std::string_view bytes) {
+  if (hidden_states == nullptr) return;
+  TM_ASSERT(bytes.empty() || bytes.size() == hidden_state.size() * sizeof(float),
+            "row {} has {} bytes of a hidden state of {} numbers", row, bytes.size(), hidden_state.size());
+  if (bytes.empty())
+    std::fill(hidden_state.begin(), hidden_state.end(), std::numeric_limits<float>::quiet_NaN());
+  else
+    std::memcpy(hidden_state.data(), bytes.data(), bytes.size());
+  hidden_states->append(hidden_state);
+}
+
 void ResultTables::Columns::add_sample(int64_t row, const JsonValue& output, bool openai) {
   row_of.append(row);
   index.append(static_cast<int32_t>(integer_of(output, "index")));
@@ -169,16 +194,18 @@ void ResultTables::Columns::add_stop_reason(const JsonValue& output) {
   stop_reason.append(reason == nullptr ? "" : by_id ? reason->number_text() : reason->as_string());
 }
 
-ResultTables::ResultTables(const std::string& path, const std::vector<std::pair<std::string, std::string>>& attributes)
-    : columns_(std::make_unique<Columns>(path)) {
-  columns_->file.attribute("/", "format", "tokenmill results 1");
+ResultTables::ResultTables(const std::string& path, const std::vector<std::pair<std::string, std::string>>& attributes,
+                           int64_t hidden_columns)
+    : columns_(std::make_unique<Columns>(path, hidden_columns)) {
+  columns_->file.attribute("/", "format", kTablesFormat);
   for (const auto& [name, value] : attributes) columns_->file.attribute("/", name, value);
 }
 
 ResultTables::~ResultTables() = default;
 
-void ResultTables::write(int64_t row, std::string_view record) {
-  columns_->add_row(row, io::parse_json(record, fmt::format("the result of row {}", row), {.max_values = kMaxValues}));
+void ResultTables::write(int64_t row, std::string_view line, std::string_view attachment) {
+  columns_->add_row(io::parse_json(line, fmt::format("the result of row {}", row), {.max_values = kMaxValues}));
+  columns_->add_hidden(row, attachment);
 }
 
 void ResultTables::commit() { columns_->commit(); }

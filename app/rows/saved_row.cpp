@@ -30,7 +30,23 @@ void append_positions(std::string& out, std::string_view name, std::span<const P
   out += ']';
 }
 
+/// Their bits.
+void append_floats(std::string& out, std::string_view name, std::span<const float> values) {
+  if (values.empty()) return;
+  fmt::format_to(std::back_inserter(out), ",\"{}\":[", name);
+  for (const float value : values)
+    fmt::format_to(std::back_inserter(out), "{}{}", out.back() == '[' ? "" : ",", std::bit_cast<uint32_t>(value));
+  out += ']';
+}
+
 float float_of(const JsonValue& value) { return std::bit_cast<float>(static_cast<uint32_t>(value.as_int64())); }
+
+std::vector<float> floats_in(const JsonValue& object, std::string_view name) {
+  std::vector<float> values;
+  if (const JsonValue* list = object.find(name))
+    for (const JsonValue& bits : list->items()) values.push_back(float_of(bits));
+  return values;
+}
 
 std::vector<PositionLogprobs> positions_in(const JsonValue& object, std::string_view name) {
   std::vector<PositionLogprobs> positions;
@@ -75,12 +91,8 @@ std::string format_saved(int64_t row, int64_t num_prompt_tokens, const RequestPr
   }
   out += ']';
   append_positions(out, "prompt_logprobs", progress.prompt_logprobs);
-  if (!progress.prompt_token_id_logprobs.empty()) {
-    out += ",\"prompt_token_id_logprobs\":[";
-    for (const float logprob : progress.prompt_token_id_logprobs)
-      fmt::format_to(std::back_inserter(out), "{}{}", out.back() == '[' ? "" : ",", std::bit_cast<uint32_t>(logprob));
-    out += ']';
-  }
+  append_floats(out, "prompt_token_id_logprobs", progress.prompt_token_id_logprobs);
+  append_floats(out, "hidden_state", progress.hidden_state);
   out += '}';
   return out;
 }
@@ -94,8 +106,9 @@ std::optional<RequestProgress> parse_saved(std::string_view line, const Request&
   for (const SampleProgress& sample : progress.samples)
     if (!fits(sample, request, vocab_size)) return std::nullopt;
   progress.prompt_logprobs = positions_in(json, "prompt_logprobs");
-  if (const JsonValue* list = json.find("prompt_token_id_logprobs"))
-    for (const JsonValue& bits : list->items()) progress.prompt_token_id_logprobs.push_back(float_of(bits));
+  progress.prompt_token_id_logprobs = floats_in(json, "prompt_token_id_logprobs");
+  progress.hidden_state = floats_in(json, "hidden_state");
+  if (progress.hidden_state.empty() != (request.sampling.hidden_states == HiddenStates::kNone)) return std::nullopt;
   return progress;
 }
 

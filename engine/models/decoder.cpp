@@ -121,6 +121,7 @@ void Decoder::forward(Ops& ops, const StepTensors& step, const SamplingTables& t
   const Activations a = cut(all, step.token_ids.num_elements(), num_rows);
   attend_all(ops, step, tables, a);
   if (!shard_.is_last_stage()) return;
+  bring_hidden(ops, step.token_ids.num_elements(), all, out);
   score(ops, step, tables, all, out.scored);
   if (num_rows == 0) return;
   vocabulary_.choose(ops, row_outputs(ops, step.rows.tokens, a), step, tables, a.head, out);
@@ -134,6 +135,18 @@ TensorView Decoder::row_outputs(Ops& ops, TensorView row_tokens, const Activatio
   layers_.back().complete(ops, *tp_, {a.row_attention, a.row_hidden, a.row_normed}, a,
                           {{0, row_tokens.num_elements()}}, final_norm_, nullptr);
   return a.row_normed;
+}
+
+/// Copies what row_outputs() makes of out.hidden_tokens to the host.
+void Decoder::bring_hidden(Ops& ops, int64_t num_tokens, const Activations& all, const HeadOutput& out) const {
+  const int64_t num_hidden = out.hidden_tokens.empty() ? 0 : out.hidden_tokens.num_elements();
+  const int64_t most = all.row_normed.rows();
+  for (int64_t begin = 0; begin < num_hidden; begin += most) {
+    const int64_t count = std::min(most, num_hidden - begin);
+    const TensorView rows =
+        row_outputs(ops, out.hidden_tokens.slice_rows(begin, count), cut(all, num_tokens, count));
+    ops.stream().copy(out.hidden.slice_rows(begin, count).data(), rows.data(), rows.num_elements() * dtype_size(rows.dtype()));
+  }
 }
 
 void Decoder::score(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& all,

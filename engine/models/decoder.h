@@ -43,7 +43,7 @@ class Decoder {
   /// One forward pass through this rank's layers. A stage that is not the first begins with the a.hidden that it was
   /// given, one that is not the last leaves a.hidden for the next. On the last stage out is filled, and a.head holds
   /// this rank's logits of the R sampled rows (R may be 0) afterwards; scored rows pass through the head in turns of at
-  /// most a's rows, so that their logits are never in memory together. a: uncut, as make_activations gave it. Call
+  /// most a's rows, so that their logits are never in memory together; hidden states leave in such turns too. a: uncut, as make_activations gave it. Call
   /// ops.plan(step) first.
   void forward(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a,
                const HeadOutput& out) const;
@@ -51,6 +51,7 @@ class Decoder {
  private:
   void attend_all(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a) const;
   TensorView row_outputs(Ops& ops, TensorView row_tokens, const Activations& a) const;
+  void bring_hidden(Ops& ops, int64_t num_tokens, const Activations& all, const HeadOutput& out) const;
   void score(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a,
              const LogprobResult& out) const;
   std::vector<int64_t> windows() const;

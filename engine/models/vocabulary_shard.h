@@ -37,6 +37,9 @@ struct HeadOutput {
   PickResult picked;
   LogprobResult sampled;  ///< used when step.sampled.num_top is defined
   LogprobResult scored;
+  /// Tokens whose hidden states behind the final norm are wanted, [H] i32 indices on the device, and where they go:
+  /// [at least H, hidden_size] host memory of the model's dtype.
+  TensorView hidden_tokens, hidden;
 };
 
 /// A rank's share of the two ends of a model: rows of the token embedding on the first pipeline stage, the head of some

@@ -2,18 +2,16 @@
 #include "engine/models/weight_cache.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <vector>
 
 #include "io/file.h"
+#include "io/temporaries.h"
 #include "kernels/core/error.h"
 #include "kernels/core/log.h"
 
@@ -106,21 +104,6 @@ void read_payload(const io::File& file, const std::string& identity, std::span<c
   }
 }
 
-/// What AtomicFile left of processes that were killed while they wrote path.
-void remove_leftovers(const std::string& path) {
-  const std::string prefix = fs::path(path).filename().string() + ".tmp.";
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(path).parent_path(), error)) {
-    const std::string name = entry.path().filename().string();
-    if (!name.starts_with(prefix)) continue;
-    pid_t process = 0;
-    const char* const end = name.data() + name.size();
-    const auto parsed = std::from_chars(name.data() + prefix.size(), end, process);
-    if (parsed.ec != std::errc() || parsed.ptr != end || process <= 0) continue;
-    if (::kill(process, 0) != 0 && errno == ESRCH) fs::remove(entry.path(), error);
-  }
-}
-
 void make_directory(const std::string& path) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -169,7 +152,7 @@ bool WeightCache::store(const std::string& identity, std::span<const std::byte> 
   const std::string path = path_of(identity);
   try {
     make_directory(directory_);
-    remove_leftovers(path);
+    io::remove_abandoned_temporaries(path);
     check_room(directory_, path, front_bytes(identity, storage.size()) + static_cast<int64_t>(storage.size()));
     std::vector<uint64_t> digests;
     for (int64_t chunk = 0; chunk < num_chunks(storage.size()); ++chunk)

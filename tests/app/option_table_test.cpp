@@ -28,6 +28,8 @@ std::string sample_of(const OptionSpec& spec) {
   static const std::map<std::string, std::string> words = {{"dtype", "bfloat16"},
                                                            {"date", "2026-01-02"},
                                                            {"output-format", "hdf5"},
+                                                           {"output-layout", "parts"},
+                                                           {"hidden-states", "mean"},
                                                            {"generation-config", "none"},
                                                            {"durability", "system"},
                                                            {"max-row-errors", "2.5%"},
@@ -91,8 +93,8 @@ TEST_CASE(
     return all;
   };
   CHECK(names(Bearing::kResults) ==
-        "dtype max_model_len chat_template_kwargs generation_config think_start think_end date input_ids passthrough "
-        "overlong max_logprobs max_record_bytes block_size seed ");
+        "dtype max_model_len chat_template_kwargs generation_config think_start think_end date input_ids "
+        "hidden_states passthrough overlong max_logprobs max_record_bytes block_size seed ");
   const std::string schedule = names(Bearing::kSchedule);
   for (const char* name : {"max_num_seqs ", "max_num_batched_tokens ", "enable_prefix_caching ", "dedup ", "seed "})
     CHECK(schedule.find(name) != std::string::npos);

@@ -36,14 +36,28 @@ struct ExpectedRequest {
   std::vector<Expected> samples;
   std::vector<PositionLogprobs> prompt_logprobs;
   std::vector<float> listed;
+  std::vector<float> hidden;
   std::string error_code;
 };
 
 struct Tally {
   int64_t requests = 0, refused = 0, failed = 0, stopped = 0, lengths = 0, dropped = 0, chunked = 0, scored = 0,
           constrained = 0, preempted = 0, recomputed = 0, hits = 0, shared = 0, pipelined = 0, listed = 0,
-          preempted_in_pipelines = 0;
+          hidden = 0, preempted_in_pipelines = 0;
 };
+
+bool wants_hidden(const Request& request) { return request.sampling.hidden_states != HiddenStates::kNone; }
+
+/// As the fake runner gives it.
+std::vector<float> hidden_of(const Job& job, const Request& request) {
+  if (!wants_hidden(request)) return {};
+  const std::span<const int32_t> prompt(request.prompt_token_ids);
+  const bool mean = request.sampling.hidden_states == HiddenStates::kMean;
+  std::vector<float> hidden = {0, 0};
+  for (size_t length = mean ? 1 : prompt.size(); length <= prompt.size(); ++length, ++hidden[1])
+    hidden[0] += job.model.hidden(prompt.first(length));
+  return hidden;
+}
 
 bool refused(const Job& job, const Request& request) {
   const auto num_prompt_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
@@ -56,7 +70,8 @@ bool refused(const Job& job, const Request& request) {
     return true;
   if (!job.options.scheduler.enable_chunked_prefill && num_prompt_tokens > limits.max_num_batched_tokens) return true;
   const int64_t longest =
-      std::min(limits.max_model_len, num_prompt_tokens + request.sampling.max_tokens.value_or(1000)) - 1;
+      std::min(limits.max_model_len, num_prompt_tokens + request.sampling.max_tokens.value_or(1000)) -
+      (request.sampling.max_tokens == 0 && wants_hidden(request) ? 0 : 1);
   for (size_t g = 0; g < limits.kv_groups.size(); ++g) {
     const KvSpec& spec = limits.kv_groups[g];
     int64_t needed = blocks_to_run(spec, longest);
@@ -170,6 +185,7 @@ ExpectedRequest run_alone(const Job& job, const Request& request) {
     if (!sample) return {.error_code = "internal"};
     expected.samples.push_back(std::move(*sample));
   }
+  expected.hidden = hidden_of(job, request);
   return expected;
 }
 
@@ -191,6 +207,7 @@ void check_output(const RequestOutput& got, const ExpectedRequest& expected, con
   REQUIRE(got.outputs.size() == expected.samples.size());
   REQUIRE(got.prompt_logprobs == expected.prompt_logprobs);
   REQUIRE(got.prompt_token_id_logprobs == expected.listed);
+  REQUIRE(got.hidden_state == expected.hidden);
   if (got.error) REQUIRE(!got.error->message.empty());
   int64_t num_completion_tokens = 0;
   for (size_t i = 0; i < got.outputs.size(); ++i) {
@@ -234,10 +251,12 @@ void run_job(uint64_t seed, Tally& tally) {
     tally.refused += expected.error_code == "invalid_request" ? 1 : 0;
     num_nan += expected.error_code == "internal" ? 1 : 0;
     // The last token of a prompt that is only scored is not computed.
+    const bool all_but_one = request.sampling.max_tokens == 0 && !wants_hidden(request);
     if (expected.error_code != "invalid_request") {
-      num_prompt_tokens += output.num_prompt_tokens - (request.sampling.max_tokens == 0 ? 1 : 0);
+      num_prompt_tokens += output.num_prompt_tokens - (all_but_one ? 1 : 0);
     }
     tally.scored += static_cast<int64_t>(output.prompt_logprobs.size());
+    tally.hidden += static_cast<int64_t>(output.hidden_state.empty() ? 0 : 1);
     tally.listed += static_cast<int64_t>(output.prompt_token_id_logprobs.size());
     tally.constrained += SampleConstraints(request.sampling, job.options.eos_token_ids).empty() ? 0 : 1;
     if (!output.error) {
@@ -294,6 +313,7 @@ TEST_CASE("random jobs give every request what it gets alone, once, and leave no
   CHECK(tally.recomputed > 5000 / share);
   CHECK(tally.hits > 10000 / share);
   CHECK(tally.shared > 20000 / share);
+  CHECK(tally.hidden > 5000 / share);
   CHECK(tally.listed > 5000 / share);
   CHECK(tally.pipelined > 20000 / share);
   CHECK(tally.preempted_in_pipelines > 500 / share);

@@ -66,6 +66,7 @@ void check_equal(const RequestOutput& got, const RequestOutput& expected) {
   if (got.error) REQUIRE(got.error->message == expected.error->message);
   REQUIRE(got.prompt_logprobs == expected.prompt_logprobs);
   REQUIRE(got.prompt_token_id_logprobs == expected.prompt_token_id_logprobs);
+  REQUIRE(got.hidden_state == expected.hidden_state);
   REQUIRE(got.num_completion_tokens == expected.num_completion_tokens);
   REQUIRE(got.outputs.size() == expected.outputs.size());
   for (size_t i = 0; i < got.outputs.size(); ++i) {

@@ -47,6 +47,7 @@ void make_limits(Random& random, Job& job) {
   if (random.one_in(2)) limits.max_num_adjusted = random.between(1, limits.max_num_seqs);
   limits.max_logits_rows = random.one_in(4) ? random.between(1, limits.max_num_seqs) : limits.max_num_seqs;
   limits.max_scored_rows = random.between(2, limits.max_num_batched_tokens + 1);
+  limits.max_hidden_rows = limits.max_num_batched_tokens;
   limits.max_logprobs = 3;
   limits.vocab_size = random.between(4, 40);
   limits.num_stages = random.one_in(2) ? static_cast<int>(random.between(2, 4)) : 1;
@@ -89,6 +90,15 @@ void add_constraints(Random& random, const Job& job, Request& request) {
   }
 }
 
+void want_hidden(Random& random, Request& request) {
+  SamplingParams& sampling = request.sampling;
+  sampling.hidden_states = random.one_in(3) ? HiddenStates::kLast : HiddenStates::kMean;
+  if (!random.one_in(3)) return;
+  sampling.max_tokens = 0;
+  sampling.min_tokens = 0;
+  sampling.trace_decode_token_ids.clear();
+}
+
 Request make_request(Random& random, const Job& job, int64_t request_id) {
   Request request;
   request.request_id = request_id;
@@ -115,6 +125,7 @@ Request make_request(Random& random, const Job& job, int64_t request_id) {
     request.sampling.stop_token_ids.push_back(static_cast<int32_t>(random.between(0, job.limits.vocab_size - 1)));
   }
   if (job.limits.vocab_size >= 8 && random.one_in(2)) add_constraints(random, job, request);
+  if (random.one_in(5)) want_hidden(random, request);
   return request;
 }
 

@@ -66,8 +66,9 @@ TEST_CASE("counts are held against each other") {
   CHECK(message({.n = 2, .temperature = 0}) ==
         "n: n is 2; it must be 1 when temperature is 0: all samples would be equal");
   CHECK(message({.max_tokens = 0}) ==
-        "max_tokens: max_tokens is 0; it must be at least 1, or 0 with prompt_logprobs or prompt_logprob_token_ids to "
-        "score only");
+        "max_tokens: max_tokens is 0; it must be at least 1, or 0 with prompt_logprobs, prompt_logprob_token_ids or "
+        "--hidden-states to compute the prompt only");
+  CHECK(message({.max_tokens = 0, .hidden_states = HiddenStates::kMean}) == "");
   CHECK(message({.max_tokens = -1}) == "max_tokens: max_tokens is -1; it must be at least 1");
   CHECK(message({.n = 2, .max_tokens = 0, .prompt_logprobs = 1}) == "n: n is 2; it must be 1 when max_tokens is 0");
   CHECK(message({.min_tokens = -1}) == "min_tokens: min_tokens is -1; it must be at least 0");

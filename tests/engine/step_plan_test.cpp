@@ -74,6 +74,9 @@ StepPlan random_plan(Random& random) {
     slot.num_scored = static_cast<int32_t>(random() % 4);
     for (size_t i = random() % 3 * static_cast<size_t>(slot.num_scored); i > 0; --i)
       slot.scored_lists.push_back(static_cast<int32_t>(random()));
+    slot.hidden_begin = static_cast<int32_t>(random() % 4);
+    slot.num_hidden = static_cast<int32_t>(random() % 4);
+    slot.hidden_ends = random() % 2 == 0;
   }
   return plan;
 }
@@ -89,9 +92,9 @@ TEST_CASE("a plan comes back from its bytes as it was") {
 
 TEST_CASE("the first byte is the format's version and another one is refused by number") {
   std::vector<std::byte> bytes = serialize(StepPlan{});
-  CHECK(bytes.front() == std::byte{5});
-  bytes.front() = std::byte{6};
-  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("version at byte 1 is 6; this program knows 5"),
+  CHECK(bytes.front() == std::byte{6});
+  bytes.front() = std::byte{7};
+  CHECK_THROWS_WITH_AS(deserialize_step_plan(bytes), doctest::Contains("version at byte 1 is 7; this program knows 6"),
                        Error);
 }
 

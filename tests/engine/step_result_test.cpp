@@ -24,7 +24,7 @@ StepResult random_result(std::mt19937_64& random) {
   StepResult result{random(), {}, {}};
   for (size_t i = random() % 4; i > 0; --i)
     result.slots.push_back({static_cast<int32_t>(random()), random_tokens(random), random_tokens(random),
-                            std::vector<float>(random() % 3, -0.5f)});
+                            std::vector<float>(random() % 3, -0.5f), std::vector<float>(random() % 3, 1.5f)});
   return result;
 }
 
@@ -47,6 +47,7 @@ TEST_CASE("a result comes back from its bytes") {
       REQUIRE(equal(read.slots[s].tokens, result.slots[s].tokens));
       REQUIRE(equal(read.slots[s].scored, result.slots[s].scored));
       REQUIRE(read.slots[s].listed == result.slots[s].listed);
+      REQUIRE(read.slots[s].hidden == result.slots[s].hidden);
     }
   }
 }
@@ -63,8 +64,8 @@ TEST_CASE("damaged results are refused, never read past their end") {
     REQUIRE_THROWS_WITH_AS(deserialize_step_result(longer), doctest::Contains("has 1 more bytes"), Error);
   }
   std::vector<std::byte> bytes = serialize(StepResult{});
-  bytes.front() = std::byte{3};
-  CHECK_THROWS_WITH_AS(deserialize_step_result(bytes), doctest::Contains("is 3; this program knows 2"), Error);
+  bytes.front() = std::byte{4};
+  CHECK_THROWS_WITH_AS(deserialize_step_result(bytes), doctest::Contains("is 4; this program knows 3"), Error);
 }
 
 }  // namespace

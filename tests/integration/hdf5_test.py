@@ -1,5 +1,6 @@
 """HDF5 files written and read as users do, with h5py and h5dump: rows in, results out."""
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ if os.environ.get("TOKENMILL_H5PY") is None and sys.executable != "/usr/bin/pyth
 import h5py
 import numpy as np
 
-from harness import Case, environment, tokenmill
+from harness import DATA, TINY, Case, environment, tokenmill
 
 FAST = ["--max-tokens", "3", "--temperature", "0"]
 PROMPTS = ["The Sun is", "a \"quoted\" \\ line\n", "na\u00efve \u2603", "", "one two three"]
@@ -261,6 +262,128 @@ class Output(Case):
         with h5py.File(path) as file:
             lengths = list(np.diff(file["samples/token_ids/offsets"][:]))
         self.assertEqual([row["usage"]["prompt_tokens"] for row in second.rows], lengths)
+
+    def test_hidden_states(self):
+        """Rows of all kinds: transformers' values, NaN for an error, and the same bytes in any layout and batch."""
+        golden = json.loads((DATA / "golden" / "hidden_states.json").read_text())["cases"]
+        cases = [case for case in golden if case["model"] == "tiny-llama"]
+        rows = [{"id": case["name"], "prompt_token_ids": case["prompt_ids"], "max_tokens": 1 + number % 3}
+                for number, case in enumerate(cases)]
+        rows[2] |= {"n": 2, "temperature": 1, "seed": 3}
+        rows += [{"id": "bad", "prompt": 7}, {"id": "text", "prompt": "The Sun is", "prompt_logprobs": 0}, rows[1]]
+        path = self.write("rows.jsonl", rows)
+        flags = ["--temperature", "0", "--dtype", "float", "--output-format", "jsonl,hdf5", "--max-row-errors", "1",
+                 "--tp-invariant", "2"]
+        plain = self.job(path, *flags)
+        with h5py.File(plain.output / "output.h5") as file:
+            self.assertNotIn("hidden_states", file)
+        for which in ("last", "mean"):
+            first = None
+            for ranks, layout in ((0, []), (2, ["--max-num-seqs", "2", "--dedup", "true"]),
+                                  (4, ["-pp", "2", "-tp", "2", "--max-num-batched-tokens", "256"]),
+                                  (0, ["--max-num-batched-tokens", "7", "--max-num-seqs", "3"])):
+                result = self.job(path, *flags, *layout, "--hidden-states", which, ranks=ranks)
+                self.assertEqual(result.bytes, plain.bytes)
+                first = first or result
+                self.assertEqual((result.output / "output.h5").read_bytes(), (first.output / "output.h5").read_bytes())
+            with h5py.File(first.output / "output.h5") as file:
+                self.assertEqual(file.attrs["hidden_states"], which)
+                states = file["hidden_states"]
+                self.assertEqual((states.shape, states.dtype), ((len(rows), len(cases[0]["last"])), np.float32))
+                self.assertTrue(states.chunks and states.shuffle and states.compression == "gzip")
+                self.assertIn("final norm", states.attrs["about"])
+                np.testing.assert_allclose(states[:len(cases)], [case[which] for case in cases], rtol=2e-5, atol=2e-5)
+                self.assertTrue(np.isnan(states[len(cases)]).all(), "the row is an error")
+                np.testing.assert_array_equal(states[len(rows) - 1], states[1])
+                self.assertTrue(np.isfinite(states[len(rows) - 2]).all())
+
+    def test_hidden_states_alone(self):
+        rows = [{"prompt": "The Sun is"}, {"prompt": "x " * 50}, {"prompt": "The Sun is", "max_tokens": 2}]
+        flags = ["--output-format", "hdf5", "--hidden-states", "mean", "--dtype", "bfloat16"]
+        result = self.job(rows, "--max-tokens", "0", *flags)
+        with h5py.File(result.output / "output.h5") as file:
+            states = file["hidden_states"][:]
+            self.assertEqual(list(file["rows/completion_tokens"]), [0, 0, 2])
+            np.testing.assert_array_equal(states[0], states[2])
+            self.assertTrue((states[0] != states[1]).any())
+        self.assertRegex(self.job(rows, "--hidden-states", "last", expect=2).stderr,
+                         r"--hidden-states last needs --output-format hdf5 or jsonl,hdf5")
+        self.assertRegex(self.job(rows, *FAST, "--hidden-states", "first", expect=2).stderr,
+                         r"--hidden-states is first; it must be one of none, last, mean")
+        empty = self.job(self.write("none.jsonl", b""), *flags)
+        with h5py.File(empty.output / "output.h5") as file:
+            self.assertEqual(file["hidden_states"].shape, (0, 64))
+
+    def tables(self, path):
+        """All that a file says, wherever its values lie."""
+        found = {}
+        with h5py.File(path) as file:
+            def visit(name, item):
+                if isinstance(item, h5py.Dataset):
+                    values = item.asstr()[:] if item.dtype.kind == "O" else item[:]
+                    found[name] = (item.dtype, item.attrs["about"], values.tolist())
+            file.visititems(visit)
+            return repr(found), dict(file.attrs)
+
+    def test_parts_say_what_one_file_says(self):
+        rows = [*self.ROWS[:5], {"id": "more", "prompt": "x y z"}, *self.ROWS[5:], {"id": "nul\0", "prompt": "a\0b"}]
+        path = self.write("rows.jsonl", rows)
+        flags = [*FAST, "--output-format", "jsonl,hdf5", "--hidden-states", "last"]
+        merged = self.job(path, *flags, expect=3)
+        self.assertFalse(list(merged.output.glob("output.parts.*")))
+        expected = self.tables(merged.output / "output.h5")
+        self.assertIn("id_nul", expected[0])
+        for ranks in (1, 3, 4):
+            result = self.job(path, *flags, "--output-layout", "parts", ranks=ranks, expect=3)
+            moved = self.dir / f"moved{ranks}"
+            result.output.rename(moved)
+            self.assertEqual(self.tables(moved / "output.h5"), expected)
+            self.assertFalse((moved / "output.jsonl").exists())
+            [parts] = moved.glob("output.parts.*")
+            self.assertEqual([file.name for file in sorted(parts.iterdir())],
+                             [f"{rank:05}.{kind}" for rank in range(ranks) for kind in ("h5", "jsonl")])
+            lines = b"".join(file.read_bytes() for file in sorted(parts.glob("*.jsonl")))
+            self.assertEqual(lines, merged.bytes)
+            dump = subprocess.run(["h5dump", moved / "output.h5"], capture_output=True, text=True, check=False, cwd="/")
+            self.assertEqual(dump.returncode, 0, dump.stderr)
+            self.assertIn('"plain"', dump.stdout)
+            with h5py.File(moved / "output.h5") as file:
+                self.assertTrue(file["samples/text"].is_virtual and file["hidden_states"].is_virtual)
+        self.assertRegex(self.job(rows, "--output-layout", "parts", expect=2).stderr,
+                         r"--output-layout parts needs --output-format hdf5 or jsonl,hdf5")
+        empty = self.job(self.write("none.jsonl", b""), *flags, "--output-layout", "parts", ranks=2)
+        with h5py.File(empty.output / "output.h5") as file:
+            self.assertEqual((len(file["rows/id"]), list(file["samples/token_ids/offsets"]), file["hidden_states"].shape),
+                             (0, [0], (0, 64)))
+
+    def test_parts_of_a_killed_merge(self):
+        """The run that merges anew dies at its calls; output.h5 shows the old parts or the new ones, and the next run ends it."""
+        path = self.write("rows.jsonl", [{"id": i, "prompt": f"row {i}"} for i in range(9)])
+        output = self.dir / "out"
+        command = ["run", "--model", TINY, "--input", path, "--output", output, *FAST, "--output-format", "jsonl,hdf5",
+                   "--output-layout", "parts"]
+        first = tokenmill(*command, ranks=2)
+        self.assertEqual(first.code, 0, first.stderr)
+        expected = self.tables(output / "output.h5")
+        log = self.dir / "log"
+        faults = {"LD_PRELOAD": os.environ["TOKENMILL_FAULTS"], "TOKENMILL_FAULT_PATH": str(output)}
+        self.assertEqual(tokenmill(*command, ranks=2, env=environment(TOKENMILL_FAULT_LOG=str(log), **faults)).code, 0)
+        calls = [line.split() for line in log.read_text().splitlines() if line.startswith("0 ")]
+        on_tables = [number for number, (_, _, file) in enumerate(calls, 1) if "/output." in file]
+        renamed = [number for number, (_, name, file) in enumerate(calls, 1) if name == "rename" and file.endswith("/output.h5")]
+        for at in {on_tables[0], on_tables[len(on_tables) // 2], renamed[0], renamed[0] + 1, on_tables[-1]}:
+            with self.subTest(call=calls[at - 1]):
+                killed = tokenmill(*command, ranks=2, env=environment(TOKENMILL_FAULT=f"kill:{at}:0", **faults))
+                self.assertNotEqual(killed.code, 0)
+                self.assertEqual(self.tables(output / "output.h5"), expected)
+                again = tokenmill(*command, ranks=3)
+                self.assertEqual(again.code, 0, again.stderr)
+                self.assertEqual(self.tables(output / "output.h5"), expected)
+                self.assertEqual(len(list(output.glob("output.parts.*"))), 1)
+        merged = tokenmill(*command[:-1], "merged", ranks=2)
+        self.assertEqual(merged.code, 0, merged.stderr)
+        self.assertEqual((self.tables(output / "output.h5"), list(output.glob("output.parts.*"))), (expected, []))
+        self.assertEqual(tokenmill(*command, "--restart", ranks=2).code, 0)
 
     def test_unknown_formats_are_refused(self):
         for value in ("csv", "jsonl,", "jsonl,json"):

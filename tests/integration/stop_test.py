@@ -44,7 +44,8 @@ class Stop(Case):
     def test_signals(self):
         inputs = self.write("in.jsonl", rows(240, 160))
         whole = self.dir / "whole"
-        self.finish(inputs, whole, 2)
+        tables = ("--output-format", "jsonl,hdf5", "--hidden-states", "mean")
+        self.finish(inputs, whole, 2, tables)
         cases = [("USR1 to mpirun", 2, signal.SIGUSR1, lambda job: job, (), (1, ())),
                  ("USR2 to one rank of three", 3, signal.SIGUSR2, lambda job: children(job)[2], (), (2, ())),
                  ("TERM to a follower of a pipeline", 2, signal.SIGTERM, lambda job: children(job)[1], ("-pp", "2"), (2, ())),
@@ -52,7 +53,7 @@ class Stop(Case):
         for what, ranks, number, target, flags, again in cases:
             with self.subTest(what):
                 output = self.dir / what.replace(" ", "-")
-                process = self.start(*flags, ranks=ranks, inputs=inputs, output=output)
+                process = self.start(*flags, *tables, ranks=ranks, inputs=inputs, output=output)
                 self.wait_for_rows(process, output)
                 process.send_signal(signal.SIGCONT)
                 subprocess.run(["kill", f"-{int(number)}", str(target(process.pid))], check=True)
@@ -62,8 +63,9 @@ class Stop(Case):
                 self.assertFalse((output / "output.jsonl").exists())
                 text = (output / "run.yaml").read_text()
                 self.assertRegex(text, r"saved_unfinished: [1-9]" if number == signal.SIGTERM else r"saved_unfinished: ")
-                self.finish(inputs, output, again[0], again[1])
-                self.assertEqual((output / "output.jsonl").read_bytes(), (whole / "output.jsonl").read_bytes())
+                self.finish(inputs, output, again[0], (*again[1], *tables))
+                for name in ("output.jsonl", "output.h5"):
+                    self.assertEqual((output / name).read_bytes(), (whole / name).read_bytes(), name)
 
     def test_time(self):
         """The time that a run has is used and kept, as often as it takes; nothing is generated twice."""

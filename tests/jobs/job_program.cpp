@@ -2,7 +2,8 @@
 //   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--metrics-s S] [--elsewhere DIR]
 //               [--retry-errors] [--accept-change] [--commit-s S] [--fact VALUE] [--good] [--finished-log FILE]
 //               [--protect PATH] [--replica-ranks N] [--max-chunk-rows N] [--drain-s S] [--max-s S]
-//               [--long-step-s S] [--stall-s S] [--poison ROW:HOW] INPUT...
+//               [--long-step-s S] [--stall-s S] [--poison ROW:HOW]
+//               [--shared-merge-bytes N] INPUT...
 // USR1, USR2 and TERM stop it, as --max-s does: exit 75. "row_steps N" says what was computed.
 // PLACE: load (agreed), step, encode, write, foreign, thread, and after 20 steps kill (by SIGKILL), segv, abort, exit
 // (with 0), stop (by SIGSTOP), hang; encode-hang: in the feed; rewrite, rewrite_quietly: other bytes in the first
@@ -98,6 +99,8 @@ Options parse(int argc, char** argv) {
       options.replica_ranks = std::atoi(argv[++i]);
     else if (word == "--max-chunk-rows")
       options.job.max_chunk_rows = std::atoll(argv[++i]);
+    else if (word == "--shared-merge-bytes")
+      options.job.shared_merge_bytes = std::atoll(argv[++i]);
     else if (word == "--protect")
       options.job.protected_paths.push_back(argv[++i]);
     else if (word == "--poison") {

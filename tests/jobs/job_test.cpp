@@ -58,7 +58,7 @@ TEST_CASE("output bytes are the same with 1, 2 and 4 ranks, and every row occurs
   CHECK(at == expected.size());
   for (const int ranks : {1, 2, 4}) {
     const std::string directory = dir / ("out" + std::to_string(ranks));
-    const auto result = run(ranks, directory + " --running 3 --step-s 0.0005 " + inputs);
+    const auto result = run(ranks, directory + " --running 3 --step-s 0.0005 --shared-merge-bytes 0 " + inputs);
     INFO(result.output);
     REQUIRE(result.exit_code == 0);
     CHECK(result.count("replicas " + std::to_string(ranks)) == 1);

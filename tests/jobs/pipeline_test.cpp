@@ -2,6 +2,7 @@
 #include <doctest/doctest.h>
 
 #include <atomic>
+#include <filesystem>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -63,6 +64,13 @@ TEST_CASE("every row passes through feed, generator and commit, and the generato
                                            }});
   commit.close();
   CHECK(f.errors.empty());
+  CHECK(commit.stats().rows == 3000);
+  CHECK(commit.stats().bytes ==
+        static_cast<int64_t>(std::filesystem::file_size(f.part().part) + std::filesystem::file_size(f.part().ledger)));
+  CHECK(commit.stats().commits > 0);
+  CHECK(commit.stats().cpu_s > 0);
+  CHECK(commit.stats().commit_s > 0);
+  CHECK(commit.stats().blocked_s > 0);  // at least by close()
   CHECK(status.rows_finished == 3000);
   CHECK(status.rows_failed == 375);
   CHECK(status.stats.generation_tokens == 6000);

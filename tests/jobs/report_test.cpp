@@ -22,6 +22,7 @@ JobOutcome outcome() {
     distributions.prompt_tokens.add(17.2);
     replica.distributions = distributions.serialize();
     replica.status.stats.host_stall_s = 0.25;
+    replica.journal = {.rows = 5, .bytes = 1000, .commits = 2, .cpu_s = 0.02, .commit_s = 0.5, .blocked_s = 0.01};
     replica.status.stats.prefix_cache_queries = 100;
     replica.status.stats.prefix_cache_hits = rank * 50;
     replica.status.stats.sum_kv_waste = 0.4;
@@ -82,6 +83,10 @@ TEST_CASE("run.yaml keeps the order and the types of what it is given") {
   CHECK(root["throughput"]["generation_tokens_per_second"].as<double>() == doctest::Approx(25));
   CHECK(root["seconds"]["tail"].as<double>() == doctest::Approx(2));
   CHECK(root["replica_seconds"]["host_stall_s"].as<double>() == doctest::Approx(0.5));
+  CHECK(root["journal"]["bytes"].as<int>() == 2000);
+  CHECK(root["journal"]["commit_s"].as<double>() == doctest::Approx(1));
+  CHECK(root["journal"]["share"].as<double>() == doctest::Approx(0.06 / 7));
+  CHECK(root["replicas"][0]["journal"]["share"].as<double>() == doctest::Approx(0.03 / 4));
   CHECK(root["kv_cache"]["kv_usage_peak"].as<double>() == doctest::Approx(0.6));
   CHECK(root["kv_cache"]["prefix_cache_hit_rate"].as<double>() == doctest::Approx(0.25));
   CHECK(root["kv_cache"]["kv_waste"].as<double>() == doctest::Approx(0.1));

@@ -78,6 +78,12 @@ SampledToken FakeModel::score(std::span<const int32_t> token_ids, int32_t token_
   return score(shown_by(kv_groups, token_ids), token_id, num_logprobs);
 }
 
+float FakeModel::hidden(const std::vector<std::vector<int32_t>>& shown) const {
+  return static_cast<float>(hash_of(fold(seed, 78), shown) % 1000);
+}
+
+float FakeModel::hidden(std::span<const int32_t> token_ids) const { return hidden(shown_by(kv_groups, token_ids)); }
+
 FakeRunner::FakeRunner(const FakeModel& model, const RunnerLimits& limits, bool allow_rewinds)
     : model_(model), limits_(limits), allow_rewinds_(allow_rewinds), slots_(static_cast<size_t>(limits.max_num_seqs)) {
   require(limits.kv_groups == model.kv_groups && limits.vocab_size == model.vocab_size, "limits are not the model's");
@@ -107,10 +113,13 @@ Ticket FakeRunner::launch(const StepPlan& plan) {
   }
   require(num_score_rows(plan) <= limits_.max_scored_rows, "step {} scores {} rows", plan.step_id,
           num_score_rows(plan));
+  require(plan.num_hidden() <= limits_.max_hidden_rows, "step {} brings {} hidden states", plan.step_id,
+          plan.num_hidden());
   for (const ScheduledSlot& scheduled : plan.scheduled) {
-    if (scheduled.logits_rows.empty() && scheduled.num_scored == 0) continue;
+    if (!scheduled.brings_results()) continue;
     StepResult::Slot& out = result.slots.emplace_back(StepResult::Slot{scheduled.slot, {}});
     score(scheduled, out);
+    bring_hidden(scheduled, out);
     sample(scheduled, plan.step_id, out);
   }
   in_flight_.emplace_back(next_ticket_, std::move(result));
@@ -299,6 +308,22 @@ void FakeRunner::score(const ScheduledSlot& scheduled, StepResult::Slot& out) {
                                   : model_.score(shown(slot, p), id, 0).logprob);
     }
   }
+}
+
+void FakeRunner::bring_hidden(const ScheduledSlot& scheduled, StepResult::Slot& out) {
+  if (scheduled.num_hidden == 0) return;
+  Slot& slot = slot_at(scheduled.slot);
+  const int64_t begin = scheduled.start + scheduled.hidden_begin, end = begin + scheduled.num_hidden;
+  const bool is_last_alone = slot.hidden.empty() && end - begin == 1 && end == slot.num_prompt_tokens;
+  require(scheduled.hidden_begin >= 0 && (begin == slot.hidden_end || is_last_alone) && end <= slot.num_prompt_tokens &&
+              end <= scheduled.start + scheduled.num_tokens && scheduled.hidden_ends == (end == slot.num_prompt_tokens),
+          "slot {} brings the hidden states [{}, {}) of a prompt of {} in a step from {}, after {}", scheduled.slot,
+          begin, end, slot.num_prompt_tokens, scheduled.start, slot.hidden_end);
+  slot.hidden.resize(2);
+  for (int64_t p = begin; p < end; ++p) slot.hidden[0] += model_.hidden(shown(slot, p));
+  slot.hidden[1] += static_cast<float>(end - begin);
+  slot.hidden_end = end;
+  if (scheduled.hidden_ends) out.hidden = slot.hidden;
 }
 
 void FakeRunner::sample(const ScheduledSlot& scheduled, uint64_t step_id, StepResult::Slot& out) {

@@ -26,6 +26,9 @@ struct FakeModel {
   /// The score of token_id behind them: a hash, too. `top` has num_logprobs entries.
   SampledToken score(const std::vector<std::vector<int32_t>>& shown, int32_t token_id, int32_t num_logprobs) const;
   SampledToken score(std::span<const int32_t> token_ids, int32_t token_id, int32_t num_logprobs) const;
+  /// One position's hidden state: a small whole number, so that sums are exact.
+  float hidden(const std::vector<std::vector<int32_t>>& shown) const;
+  float hidden(std::span<const int32_t> token_ids) const;
 };
 
 /// A Runner over FakeModel. It keeps its own paged store of token ids, writes through the block tables that the plans
@@ -33,7 +36,7 @@ struct FakeModel {
 /// positions that are not contiguous, literal tokens that nobody has collected, in a pipeline a last sampled token,
 /// blocks out of range, handed out while a table holds them or a step in flight may read them, handed out again without
 /// standing in fresh_blocks, shared or copied without holding the tokens in front of the sequence, or overwritten while
-/// another table holds them, positions scored twice or out of order.
+/// another table holds them, positions scored twice or out of order, hidden states likewise. A hidden state is {sum over its positions, their number}.
 class FakeRunner : public Runner {
  public:
   /// limits.kv_groups and vocab_size must be the model's. allow_rewinds: a slot may go back to an earlier position.
@@ -60,6 +63,8 @@ class FakeRunner : public Runner {
     int64_t num_prompt_tokens = 0;
     int64_t num_computed = 0;
     bool has_entered = false;  ///< its first scheduled position has been seen
+    std::vector<float> hidden;  ///< so far
+    int64_t hidden_end = 0;     ///< its positions come from here on, but for a last one alone
     int64_t scored_end = 0;    ///< prompt positions before it have been scored or never will be
     int64_t last_sampled_position = -1;
   };
@@ -82,6 +87,7 @@ class FakeRunner : public Runner {
   void sample(const ScheduledSlot& scheduled, uint64_t step_id, StepResult::Slot& out);
   int64_t num_score_rows(const StepPlan& plan);
   void score(const ScheduledSlot& scheduled, StepResult::Slot& out);
+  void bring_hidden(const ScheduledSlot& scheduled, StepResult::Slot& out);
   std::vector<std::vector<int32_t>> shown(const Slot& slot, int64_t position) const;
   Slot& slot_at(int32_t slot);
 

@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <filesystem>
+
 #include "tests/app/rows/rows_fixture.h"
+#include "tests/support/temp_dir.h"
 
 using namespace tokenmill;
 using namespace tokenmill::rows;
@@ -12,6 +15,7 @@ TEST_CASE("a custom_id that an earlier row has is an error; repeated native ids 
   const std::string first = R"({"custom_id":"a","url":"/v1/completions","body":{"prompt":"x"}})";
   const std::string again = R"({"url":"/v1/completions","custom_id":"\u0061","body":{"prompt":"y"}})";
   IdCensus census;
+  census.begin("");
   census.add(0, first);
   census.add(1, R"({"id":"a","prompt":"x"})");
   census.add(2, again);
@@ -19,10 +23,10 @@ TEST_CASE("a custom_id that an earlier row has is an error; repeated native ids 
   census.add(4, R"({"prompt":"y"})");
   census.add(5, R"({"id":1,"prompt":"y"})");
   census.add(6, R"({"id":"1","prompt":"y"})");
+  census.finish();
   CHECK(census.num_repeated_ids() == 1);
   CHECK(census.repeated_custom_ids() == std::unordered_map<int64_t, int64_t>{{2, 0}});
   CHECK(IdCensus::deserialize(census.serialize()) == census.repeated_custom_ids());
-  CHECK(census.complete());
   CodecOptions with = options();
   with.repeated_custom_ids = census.repeated_custom_ids();
   const Codec c = codec(with);
@@ -32,15 +36,19 @@ TEST_CASE("a custom_id that an earlier row has is an error; repeated native ids 
   CHECK(item->error->message == "in.jsonl:3: custom_id \"a\" is that of row 0 too; it must be unique");
 }
 
-TEST_CASE("the census stops at its limit and says so") {
-  IdCensus census(3);
-  for (int i = 0; i < 5; ++i) census.add(i, R"({"id":)" + std::to_string(i) + "}");
-  CHECK_FALSE(census.complete());
-}
-
-TEST_CASE("the hash set holds what it was given across growth") {
-  HashSet64 set;
-  for (uint64_t i = 0; i < 5000; ++i) CHECK(set.insert(i * 0x9e3779b97f4a7c15u));
-  for (uint64_t i = 0; i < 5000; ++i) CHECK_FALSE(set.insert(i * 0x9e3779b97f4a7c15u));
-  CHECK(set.size() == 5000);
+TEST_CASE("ids that memory does not hold are compared all the same, and leave no file") {
+  constexpr int64_t kRows = 700'000;  // more than two buffers
+  const test::TempDir dir;
+  IdCensus census;
+  census.begin(dir.path());
+  for (int64_t row = 0; row < kRows; ++row) {
+    const int64_t id = row == 600'000 || row == 650'000 ? 5 : row;
+    census.add(row, R"({"custom_id":"c)" + std::to_string(id) + R"(","url":"u","body":{}})");
+    census.add(row, R"({"id":)" + std::to_string(row % 690'000) + R"(,"prompt":"x"})");
+  }
+  CHECK_FALSE(std::filesystem::is_empty(dir.path()));
+  census.finish();
+  CHECK(census.num_repeated_ids() == 10'000);
+  CHECK(census.repeated_custom_ids() == std::unordered_map<int64_t, int64_t>{{600'000, 5}, {650'000, 5}});
+  CHECK(std::filesystem::is_empty(dir.path()));
 }

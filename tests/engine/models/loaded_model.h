@@ -26,6 +26,7 @@ struct Loaded {
     limits.max_num_seqs = limits.max_logits_rows = max_num_seqs;
     limits.max_num_batched_tokens = max_tokens;
     limits.max_scored_rows = 32;
+    limits.max_hidden_rows = max_tokens;
     limits.max_model_len = 192;
     limits.vocab_size = limits.max_logprobs = checkpoint.config().vocab_size;
     runner = std::make_unique<ModelRunner>(ops, decoder, dtype, limits);
