@@ -149,7 +149,8 @@ void NcclCommunicator::check() {
   const std::string text = detail == nullptr || *detail == '\0' ? "" : std::string(": ") + detail;
   abort();
   watch_.check("transfers");  // a dead peer says more than what NCCL makes of it
-  throw Error(ErrorKind::kDevice, "a transfer between {} failed on {}: {}{}; NCCL_DEBUG=INFO says more", ranks_,
+  const ErrorKind kind = state == ncclRemoteError ? ErrorKind::kMpi : ErrorKind::kDevice;  // another rank's fault, or here
+  throw Error(kind, "a transfer between {} failed on {}: {}{}; NCCL_DEBUG=INFO says more", ranks_,
               to_string(device_), ncclGetErrorString(state), text);
 }
 

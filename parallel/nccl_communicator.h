@@ -54,7 +54,8 @@ class NcclCommunicator final : public Communicator {
   void follow_stream();
   /// own_ holds the whole transfer.
   void started(Transfer transfer);
-  /// Throws Error(kMpi) for a dead peer, Error(kDevice) for an error of NCCL, which ends the communicator.
+  /// Throws Error(kMpi) for a dead peer or what NCCL reports of another rank, Error(kDevice) for its other errors; an error of
+  /// NCCL ends the communicator.
   void check();
   void abort();
   cudaEvent_t take_event();
