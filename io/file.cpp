@@ -59,6 +59,7 @@ File File::open_read(const std::string& path) {
 
 File File::create(const std::string& path) { return open(path, O_WRONLY | O_CREAT | O_TRUNC, "create"); }
 File File::create_new(const std::string& path) { return open(path, O_WRONLY | O_CREAT | O_EXCL, "create"); }
+File File::open_write(const std::string& path) { return open(path, O_WRONLY, "open for writing"); }
 
 File File::open_append(const std::string& path) {
   File file = open(path, O_WRONLY | O_CREAT, "open for appending");

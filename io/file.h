@@ -29,6 +29,8 @@ class File {
   static File create(const std::string& path);
   /// Creates the file; an existing one is an error.
   static File create_new(const std::string& path);
+  /// Opens an existing file for writing; its contents stay.
+  static File open_write(const std::string& path);
   /// Opens or creates the file for writing at its end.
   static File open_append(const std::string& path);
 

@@ -80,7 +80,7 @@ class Temporary {
     file.close();
   }
   void rename_to(const std::string& output_path) {
-    io::File file = io::File::open_append(path_);
+    io::File file = io::File::open_write(path_);
     file.sync();
     file.close();
     io::rename_into_place(path_, output_path);
