@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +14,7 @@
 #include "jobs/generator.h"
 #include "jobs/index.h"
 #include "jobs/journal/partial_rows.h"
+#include "jobs/row_verdict.h"
 
 namespace tokenmill::jobs {
 
@@ -23,9 +23,6 @@ struct EncodedRow {
   std::unique_ptr<WorkItem> item;
   uint64_t row_digest = 0;  ///< of the input record (journal/ledger.h)
 };
-
-/// Rows that are not to be computed, and why.
-using RefusedRows = std::map<int64_t, std::string>;
 
 struct FeedOptions {
   io::RecordReaderOptions reader;

@@ -1,7 +1,5 @@
 #include "jobs/job.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
@@ -31,23 +29,6 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 Error as_error(const std::exception& exception) {
   if (const auto* error = dynamic_cast<const Error*>(&exception)) return *error;
   return Error(ErrorKind::kInternal, std::string(exception.what()));
-}
-
-/// A line for each row.
-std::string serialize(const RefusedRows& refused) {
-  std::string text;
-  for (const auto& [row, reason] : refused) text += fmt::format("{} {}\n", row, reason);
-  return text;
-}
-
-RefusedRows deserialize_refused(std::string_view text) {
-  RefusedRows refused;
-  while (!text.empty()) {
-    const size_t space = text.find(' '), end = text.find('\n');
-    refused.emplace(std::stoll(std::string(text.substr(0, space))), text.substr(space + 1, end - space - 1));
-    text.remove_prefix(end + 1);
-  }
-  return refused;
 }
 
 JobOptions with_leaders(JobOptions options, int num_ranks) {
@@ -96,9 +77,9 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   std::string partial = partial_.serialize();
   parallel::broadcast_bytes(world, partial, 0);
   partial_ = PartialRows::deserialize(partial);
-  std::string refused = serialize(refused_);
+  std::string refused = serialize(verdict_.refused);
   parallel::broadcast_bytes(world, refused, 0);
-  refused_ = deserialize_refused(refused);
+  verdict_.refused = deserialize_refused(refused);
   replicas_ = parallel::gather_values(world, options_.replica >= 0 ? options_.replica : replica());
   index_s_ = seconds_since(index_start);
 }
@@ -133,27 +114,9 @@ void Job::read_journal() {
   before_ = {.done = rows.done.count(), .failed = rows.failed.count()};
   done_ = std::move(rows.done);
   if (!options_.accept_change) partial_ = std::move(rows.partial);  // half of an answer must not be another model's
-  judge_rows(tried_again);
-}
-
-/// On rank 0, of the rows that are not done: which of them were being computed when a process died of its own fault.
-void Job::judge_rows(const RowSet& tried_again) {
-  constexpr int64_t kMaxDeaths = 2;
   remove_idle_running(output_);
-  for (const auto& [row, deaths] : read_deaths(output_)) {
-    if (row < 0 || row >= num_rows() || done_.contains(row)) continue;
-    if (deaths.count < kMaxDeaths || tried_again.contains(row))
-      suspects_.push_back(row);
-    else
-      refused_.emplace(row, fmt::format("the process that computed this row died {} times, the last time of: {}; "
-                                        "--retry-errors tries it again",
-                                        deaths.count, deaths.cause));
-  }
-  if (!suspects_.empty())
-    log::warning(
-        "{} rows were being computed when a process died ({}{}); they run last, one by one", suspects_.size(),
-        fmt::join(suspects_.begin(), suspects_.begin() + std::min<std::ptrdiff_t>(std::ssize(suspects_), 8), ", "),
-        suspects_.size() > 8 ? ", ..." : "");
+  verdict_ = judge_rows(read_deaths(output_), done_, tried_again);
+  if (!verdict_.suspects.empty()) log::warning("{}", describe_suspects(verdict_.suspects));
 }
 
 /// On rank 0: the rows that a rank stands still with are suspects, too.
@@ -212,7 +175,7 @@ JobOutcome Job::run_share(const std::function<void(Control&, ReplicaReport&)>& s
     Control control(
         session_, options_.leaders, control_options(tracker),
         Coordinator(std::move(plan_), std::move(done_), static_cast<int>(options_.leaders.size()),
-                    {.max_chunk_rows = options_.max_chunk_rows, .busy_rows = options_.busy_rows}, suspects_));
+                    {.max_chunk_rows = options_.max_chunk_rows, .busy_rows = options_.busy_rows}, verdict_.suspects));
     const Watchdog watchdog(session_, {&activity_, &feed_activity_}, watchdog_options(control));
     handle_signals(StopLevel::kNow, [&control](StopLevel level) { control.request_stop(level); });
     share(control, report);
@@ -325,7 +288,7 @@ void Job::lead(const RowCodec& codec, Generator& generator, Control& control, Re
             {.pull = [&] { return control.pull(); },
              .on_error = fatal_of_rows,
              .partial = &partial_,
-             .refused = &refused_,
+             .refused = &verdict_.refused,
              .activity = &feed_activity_});
   try {
     auto last_metrics = run_start;

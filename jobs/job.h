@@ -21,6 +21,7 @@
 #include "jobs/report.h"
 #include "jobs/row_plan.h"
 #include "jobs/row_set.h"
+#include "jobs/row_verdict.h"
 #include "jobs/stop_signals.h"
 #include "jobs/walltime.h"
 #include "parallel/mpi.h"
@@ -118,7 +119,6 @@ class Job {
   void read_journal();
   void check_inputs_unchanged() const;
   void merge(int64_t num_failed) const;
-  void judge_rows(const RowSet& tried_again);
   void note_stall(int rank, const RankState& state) const;
   StopCause stop_cause(const JobOutcome& outcome, const Walltime& walltime) const;
   void handle_signals(StopLevel least, std::function<void(StopLevel)> rise = {}) const;
@@ -138,8 +138,7 @@ class Job {
   RowPlan plan_;  // on rank 0, until run(), as done_
   RowSet done_;
   PartialRows partial_;  // on every rank
-  std::vector<int64_t> suspects_;      // on rank 0
-  RefusedRows refused_;                // on every rank
+  RowVerdict verdict_;                 // refused on every rank, suspects on rank 0
   std::vector<int> replicas_;          // by rank
   Activity activity_, feed_activity_;  // what the main thread and the feed do
   RowsBefore before_;
