@@ -165,7 +165,7 @@ void ModelRunner::run(const StepPlan& plan, Staging& staging) {
 
 void ModelRunner::hand_over(TensorView hidden, Staging& staging) {
   const TensorView sent = staging.hand_over.slice_rows(0, hidden.rows());
-  ops_.stream().copy(sent.data(), hidden.data(), hidden.num_elements() * dtype_size(hidden.dtype()));
+  ops_.stream().copy(sent.data(), hidden.data(), hidden.num_bytes());
   staging.sent = pp_.send(sent, model_.shard().pp_rank + 1);
 }
 

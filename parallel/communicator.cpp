@@ -16,8 +16,6 @@ void check_peer(const char* call, int peer, int rank, int size, bool may_be_self
     throw Error(ErrorKind::kInternal, "{}: rank {} is no peer of rank {} in a group of {}", call, peer, rank, size);
 }
 
-int64_t num_bytes(TensorView view) { return view.num_elements() * dtype_size(view.dtype()); }
-
 }  // namespace
 
 const char* to_string(TransferKind kind) {
@@ -54,7 +52,7 @@ Communicator::Transfer Communicator::exchange(TensorView received, TensorView se
                 received.describe(), sent.describe(), size());
   ++last_;
   if (!sent.empty()) do_exchange(last_, received, sent);
-  const int64_t others = num_bytes(sent) / size() * (size() - 1);
+  const int64_t others = sent.num_bytes() / size() * (size() - 1);
   return started(TransferKind::kExchange, others, others);
 }
 
@@ -68,7 +66,7 @@ Communicator::Transfer Communicator::all_gather(TensorView all, TensorView part)
                 part.describe());
   ++last_;
   if (!part.empty()) do_all_gather(last_, all, part);
-  const int64_t others = num_bytes(part) * (size() - 1);
+  const int64_t others = part.num_bytes() * (size() - 1);
   return started(TransferKind::kAllGather, others, others);
 }
 
@@ -77,7 +75,7 @@ Communicator::Transfer Communicator::broadcast(TensorView view, int root) {
   check_peer("broadcast", root, rank(), size(), /*may_be_self=*/true);
   ++last_;
   if (!view.empty()) do_broadcast(last_, view, root);
-  const int64_t bytes = num_bytes(view);
+  const int64_t bytes = view.num_bytes();
   return started(TransferKind::kBroadcast, rank() == root ? bytes * (size() - 1) : 0, rank() == root ? 0 : bytes);
 }
 
@@ -86,7 +84,7 @@ Communicator::Transfer Communicator::send(TensorView view, int to) {
   check_peer("send", to, rank(), size(), /*may_be_self=*/false);
   ++last_;
   if (!view.empty()) do_send(last_, view, to);
-  return started(TransferKind::kSend, num_bytes(view), 0);
+  return started(TransferKind::kSend, view.num_bytes(), 0);
 }
 
 Communicator::Transfer Communicator::recv(TensorView view, int from) {
@@ -94,7 +92,7 @@ Communicator::Transfer Communicator::recv(TensorView view, int from) {
   check_peer("recv", from, rank(), size(), /*may_be_self=*/false);
   ++last_;
   if (!view.empty()) do_recv(last_, view, from);
-  return started(TransferKind::kRecv, 0, num_bytes(view));
+  return started(TransferKind::kRecv, 0, view.num_bytes());
 }
 
 void Communicator::wait(Transfer transfer) {

@@ -13,8 +13,6 @@ std::byte* data(TensorView view) {
   return static_cast<std::byte*>(view.data());
 }
 
-int64_t num_bytes(TensorView view) { return view.num_elements() * dtype_size(view.dtype()); }
-
 double seconds_between(std::chrono::steady_clock::time_point from, std::chrono::steady_clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -44,28 +42,28 @@ void HostCommunicator::do_exchange(Transfer transfer, TensorView received, Tenso
   enqueue(transfer, {.kind = TransferKind::kExchange,
                      .received = data(received),
                      .sent = data(sent),
-                     .part_bytes = num_bytes(sent) / size_});
+                     .part_bytes = sent.num_bytes() / size_});
 }
 
 void HostCommunicator::do_all_gather(Transfer transfer, TensorView all, TensorView part) {
   enqueue(transfer,
-          {.kind = TransferKind::kAllGather, .received = data(all), .sent = data(part), .part_bytes = num_bytes(part)});
+          {.kind = TransferKind::kAllGather, .received = data(all), .sent = data(part), .part_bytes = part.num_bytes()});
 }
 
 void HostCommunicator::do_broadcast(Transfer transfer, TensorView view, int root) {
   enqueue(transfer, {.kind = TransferKind::kBroadcast,
                      .received = data(view),
                      .sent = data(view),
-                     .part_bytes = num_bytes(view),
+                     .part_bytes = view.num_bytes(),
                      .peer = root});
 }
 
 void HostCommunicator::do_send(Transfer transfer, TensorView view, int to) {
-  enqueue(transfer, {.kind = TransferKind::kSend, .sent = data(view), .part_bytes = num_bytes(view), .peer = to});
+  enqueue(transfer, {.kind = TransferKind::kSend, .sent = data(view), .part_bytes = view.num_bytes(), .peer = to});
 }
 
 void HostCommunicator::do_recv(Transfer transfer, TensorView view, int from) {
-  enqueue(transfer, {.kind = TransferKind::kRecv, .received = data(view), .part_bytes = num_bytes(view), .peer = from});
+  enqueue(transfer, {.kind = TransferKind::kRecv, .received = data(view), .part_bytes = view.num_bytes(), .peer = from});
 }
 
 void HostCommunicator::do_wait(Transfer transfer) {

@@ -13,7 +13,7 @@ namespace tokenmill::parallel {
 namespace {
 
 /// Everything travels as bytes.
-size_t num_bytes(TensorView view) { return static_cast<size_t>(view.num_elements() * dtype_size(view.dtype())); }
+size_t num_bytes(TensorView view) { return static_cast<size_t>(view.num_bytes()); }
 
 std::byte* data(TensorView view) {
   TM_ASSERT(!view.is_host(), "{} is not in device memory", view.describe());

@@ -4,7 +4,7 @@ namespace tokenmill::parallel {
 namespace {
 
 void copy(Stream& stream, TensorView to, TensorView from) {
-  if (to.data() != from.data()) stream.copy(to.data(), from.data(), from.num_elements() * dtype_size(from.dtype()));
+  if (to.data() != from.data()) stream.copy(to.data(), from.data(), from.num_bytes());
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ void print_banner(const RunOptions& options, const Ranks& ranks, const Replica& 
             to_string(choice.dtype), format_count(choice.max_model_len));
   if (ranks.topology.ranks.size() > 1)
     for (const std::string& line : describe_map(ranks.topology, ranks.groups.grid, replica.stages,
-                                               {replica.ops->device().kind == DeviceKind::kCpu ? "cpu" : "cuda", options.threads}, kMostLines))
+                                               {to_string(replica.ops->device().kind), options.threads}, kMostLines))
       log::info("{}", line);
   log::info("device {} per rank | {}", replica.ops->describe(), replica.plan.memory.describe());
   for (const std::string& line : describe_memory(all)) log::info("{}", line);

@@ -108,7 +108,7 @@ void print_layout(const RunOptions& options, const ModelChoice& choice, const Op
                   const PlannedRanks& planned, std::ostream& out) {
   fmt::print(out, "{}, each like this machine: {} cores, {}\n", describe_grid(topology, grid),
              topology.ranks[0].cpus.count(), ops.describe());
-  for (const std::string& line : describe_map(topology, grid, stages, {ops.device().kind == DeviceKind::kCpu ? "cpu" : "cuda", options.threads}, kMostLines)) fmt::print(out, "  {}\n", line);
+  for (const std::string& line : describe_map(topology, grid, stages, {to_string(ops.device().kind), options.threads}, kMostLines)) fmt::print(out, "  {}\n", line);
   if (grid.pp > 1) fmt::print(out, "  (layers by their parameters; a run measures what they cost)\n");
   fmt::print(out, "model {} | {}, {:.1f} M parameters, {}, up to {} tokens a row\n", options.model,
              choice.checkpoint->config().architecture, static_cast<double>(planned.num_parameters()) / 1e6,

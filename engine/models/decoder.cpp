@@ -145,7 +145,7 @@ void Decoder::bring_hidden(Ops& ops, int64_t num_tokens, const Activations& all,
     const int64_t count = std::min(most, num_hidden - begin);
     const TensorView rows =
         row_outputs(ops, out.hidden_tokens.slice_rows(begin, count), cut(all, num_tokens, count));
-    ops.stream().copy(out.hidden.slice_rows(begin, count).data(), rows.data(), rows.num_elements() * dtype_size(rows.dtype()));
+    ops.stream().copy(out.hidden.slice_rows(begin, count).data(), rows.data(), rows.num_bytes());
   }
 }
 

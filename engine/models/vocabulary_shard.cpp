@@ -9,8 +9,7 @@ namespace {
 
 /// A buffer's memory as elements of another dtype.
 TensorView as_dtype(TensorView flat, DType dtype) {
-  const int64_t num_bytes = flat.num_elements() * dtype_size(flat.dtype());
-  return TensorView(flat.data(), dtype, {num_bytes / dtype_size(dtype)}, flat.is_host());
+  return TensorView(flat.data(), dtype, {flat.num_bytes() / dtype_size(dtype)}, flat.is_host());
 }
 
 /// Rows [begin, begin + count) of some.

@@ -37,6 +37,7 @@ class TensorView {
     return n;
   }
   int64_t num_elements() const { return rows() * cols(); }
+  int64_t num_bytes() const { return num_elements() * dtype_size(dtype_); }  ///< of the elements, without gaps
   int64_t row_stride() const { return row_stride_; }  ///< in elements
   bool contiguous() const { return row_stride_ == cols() || rows() <= 1; }
   DType dtype() const { return dtype_; }

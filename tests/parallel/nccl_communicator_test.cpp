@@ -29,7 +29,7 @@ class Tensor {
     group_.stream.synchronize();
   }
   std::vector<uint8_t> get() const {
-    std::vector<uint8_t> bytes(static_cast<size_t>(flat_.num_elements() * dtype_size(flat_.dtype())));
+    std::vector<uint8_t> bytes(static_cast<size_t>(flat_.num_bytes()));
     group_.stream.copy(bytes.data(), device_.data(), static_cast<int64_t>(bytes.size()));
     group_.stream.synchronize();
     return bytes;

@@ -27,7 +27,7 @@ const char* name_of(TransferKind kind) {
 }
 
 std::span<std::byte> bytes_of(const TensorView& view) {
-  return {static_cast<std::byte*>(view.data()), static_cast<size_t>(view.num_elements() * dtype_size(view.dtype()))};
+  return {static_cast<std::byte*>(view.data()), static_cast<size_t>(view.num_bytes())};
 }
 
 /// Slot r of a view of n slots.
