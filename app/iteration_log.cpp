@@ -16,7 +16,7 @@ constexpr double kFlush_s = 2;  // so that a log can be watched
 io::File create(const std::string& path, int replica, int num_replicas) {
   const std::string name = iteration_log_path(path, replica, num_replicas);
   try {
-    return io::File::create(name);
+    return io::File::create_in_place(name);
   } catch (const Error& error) {
     throw unwritable("--iteration-log", name, error);
   }

@@ -74,9 +74,9 @@ bool lies_in_new_output(const std::string& path, const std::string& output) {
 
 void try_file(const ReportFile& file) {
   std::error_code error;
-  if (file.replaced_whole || !fs::exists(file.path, error)) {
+  if (file.replaced_whole || !fs::exists(fs::symlink_status(file.path, error))) {
     const io::AtomicFile temporary(file.path);
-  } else if (io::is_replaceable(file.path)) {
+  } else if (fs::is_regular_file(file.path, error)) {
     io::File::open_append(file.path);
   } else if (::access(file.path.c_str(), W_OK) != 0) {  // opening a pipe would wait for its reader
     throw Error(ErrorKind::kIo, "{}", std::strerror(errno));
@@ -106,9 +106,11 @@ void check_report_files(const RunOptions& options, const std::string& command, i
       if (is_same_file(file.path, files[other].path))
         throw Error(ErrorKind::kConfig, "{} and {} both name {}; give each a file of its own", files[other].flag,
                     file.flag, file.path);
-    if (file.replaced_whole && !io::is_replaceable(file.path))
-      throw Error(ErrorKind::kConfig, "{} {} is no regular file and would be replaced by one; name another file",
-                  file.flag, file.path);
+    try {
+      if (file.replaced_whole) io::check_replaceable(file.path);
+    } catch (const Error& reason) {
+      throw Error(ErrorKind::kConfig, "{} {}", file.flag, reason.what());
+    }
   }
 }
 

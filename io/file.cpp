@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <utility>
@@ -23,6 +24,25 @@ struct stat stat_of(int fd, const std::string& path) {
   struct stat status;
   if (::fstat(fd, &status) != 0) fail(path, "stat", errno);
   return status;
+}
+
+/// The descriptor of this process that path names (through links, as /dev/stdout does), or -1.
+int own_descriptor(std::string path) {
+  namespace fs = std::filesystem;
+  const std::string descriptors = "/proc/" + std::to_string(::getpid()) + "/fd";
+  constexpr int kMostLinks = 40;  // as Linux
+  std::error_code error;
+  for (int i = 0; i < kMostLinks; ++i) {
+    const fs::path link = fs::absolute(path, error), directory = fs::canonical(link.parent_path(), error);
+    const std::string name = link.filename().string();
+    int fd = -1;
+    if (!error && directory == descriptors && std::from_chars(name.data(), name.data() + name.size(), fd).ec == std::errc())
+      return fd;
+    const fs::path target = fs::read_symlink(link, error);
+    if (error) return -1;  // no link
+    path = (link.parent_path() / target).string();
+  }
+  return -1;
 }
 
 }  // namespace
@@ -65,6 +85,14 @@ File File::open_append(const std::string& path) {
   File file = open(path, O_WRONLY | O_CREAT, "open for appending");
   if (::lseek(file.fd_, 0, SEEK_END) < 0) fail(path, "seek to the end", errno);
   return file;
+}
+
+File File::create_in_place(const std::string& path) {
+  const int own = own_descriptor(path);
+  if (own < 0) return create(path);
+  const int fd = ::fcntl(own, F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) fail(path, "open for writing", errno);
+  return File(fd, path);
 }
 
 int64_t File::size() const { return stat_of(fd_, path_).st_size; }
@@ -269,18 +297,21 @@ const char* kind_of_file(const std::string& path) {
   }
 }
 
-bool is_replaceable(const std::string& path) {
+void check_replaceable(const std::string& path) {
+  namespace fs = std::filesystem;
   std::error_code error;
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  return !std::filesystem::exists(status) || std::filesystem::is_regular_file(status);
+  const fs::file_status status = fs::symlink_status(path, error);
+  if (!fs::exists(status) || fs::is_regular_file(status)) return;
+  if (!fs::is_symlink(status))
+    throw Error(ErrorKind::kIo, "{}: is {} and would be replaced by a file; remove it or name another file", path, kind_of_file(path));
+  throw Error(ErrorKind::kIo, "{}: is a symbolic link (to {}) and would be replaced by a file; remove the link or name another file", path,
+              fs::read_symlink(path, error).string());
 }
 
 AtomicFile::AtomicFile(const std::string& path)
     : path_(path),
       temporary_path_(path + ".tmp." + std::to_string(::getpid())),
-      writer_(is_replaceable(path)
-                  ? File::create(temporary_path_)
-                  : throw Error(ErrorKind::kIo, "{}: is no regular file and would be replaced by one", path)) {}
+      writer_((check_replaceable(path), File::create(temporary_path_))) {}
 
 AtomicFile::~AtomicFile() {
   if (!committed_) ::unlink(temporary_path_.c_str());

@@ -33,6 +33,10 @@ class File {
   static File open_write(const std::string& path);
   /// Opens or creates the file for writing at its end.
   static File open_append(const std::string& path);
+  /// Opens what is written in place, from its beginning: create(), but where path names a descriptor of this process
+  /// (/dev/stdout, /dev/fd/3) that descriptor is duplicated. Opened anew, a log that standard output goes to would be
+  /// emptied, and a socket could not be opened at all.
+  static File create_in_place(const std::string& path);
 
   bool is_open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
@@ -121,13 +125,13 @@ class FileWriter {
 /// messages.
 const char* kind_of_file(const std::string& path);
 
-/// True where nothing or a regular file is at path (links followed): what AtomicFile puts in its place takes nothing
-/// else away, such as a device or a pipe.
-bool is_replaceable(const std::string& path);
+/// Throws Error(kIo) unless nothing or a regular file is at path itself: a file that is put there by renaming would take
+/// a device, a pipe or a symbolic link away (even one to a regular file: /dev/stdout is such a link).
+void check_replaceable(const std::string& path);
 
 /// Writes a file that is either complete or absent: bytes go to "<path>.tmp.<process id>", commit() syncs it, renames
 /// it to path and syncs the directory. Without commit() the temporary is removed and an older file at path stays as it
-/// was. Throws Error(kIo) where something that is no regular file has the name.
+/// was. Throws Error(kIo) where check_replaceable() does.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);

@@ -9,6 +9,7 @@
 
 #include "io/file.h"
 #include "io/utf8.h"
+#include "kernels/core/source_place.h"
 
 namespace tokenmill::io {
 namespace {
@@ -53,7 +54,7 @@ std::string hdf5_reason() {
 void throw_hdf5(const char* call, const char* file, int line) {
   const std::string reason = hdf5_reason();
   const std::string_view name = std::string_view(call).substr(0, std::string_view(call).find('('));
-  throw Error(ErrorKind::kIo, "{} {}:{}: {}", name, file, line, reason);
+  throw Error(ErrorKind::kIo, "{} {}:{}: {}", name, source_path(file), line, reason);
 }
 
 bool is_hdf5_file(const std::string& path) {

@@ -167,8 +167,7 @@ void Hdf5Texts::flush() {
 
 Hdf5Writer::Hdf5Writer(const std::string& path, Format format)
     : path_(path), temporary_path_(path + ".tmp." + std::to_string(::getpid())) {
-  if (!is_replaceable(path))
-    throw Error(ErrorKind::kIo, "{}: is no regular file and would be replaced by one", path);
+  check_replaceable(path);
   named([&] { file_ = create_file(temporary_path_, format); });
 }
 

@@ -97,10 +97,7 @@ MergeTotals merge_shared(const std::vector<PartPaths>& parts, int64_t num_rows, 
                          const parallel::Comm& comm, const SharedMergeOptions& options) {
   const std::string temporary_path = fmt::format("{}.tmp.{}", output_path, ::getpid());
   Temporary temporary(comm.rank() == 0 ? temporary_path : "");
-  parallel::run_on_root(comm, [&] {
-    if (!io::is_replaceable(output_path))
-      throw Error(ErrorKind::kIo, "{}: is no regular file and would be replaced by one", output_path);
-  });
+  parallel::run_on_root(comm, [&] { io::check_replaceable(output_path); });
   const MergeTask task = share_task({.parts = parts, .num_rows = num_rows, .path = temporary_path}, comm);
 
   const bool root_writes = !options.other_work;

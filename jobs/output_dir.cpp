@@ -116,6 +116,8 @@ bool can_continue(const OutputDir& directory, const OutputUse& use, const Identi
   if (std::find(found.begin(), found.end(), "journal") == found.end()) refuse(directory, found, "without their journal");
   if (const std::string problem = journal_problem(directory); !problem.empty()) refuse(directory, found, problem);
   check_not_results(directory, use.protected_paths);
+  for (const std::string& name : found)
+    if (name != "journal" && !OutputDir::is_output_parts(name)) io::check_replaceable(directory.path() + "/" + name);
   if (identity != nullptr) compare(directory, use, *identity);
   return true;
 }

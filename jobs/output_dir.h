@@ -62,7 +62,8 @@ struct OutputUse {
 
 /// True when the directory holds a job that a run can continue, false when there are no results or they are to be
 /// replaced. identity: nullptr is not compared. Throws Error(kConfig): results without a journal to continue, another
-/// identity (naming the differences), a protected path among the results; with restart also what is not tokenmill's.
+/// identity (naming the differences), a protected path among the results; Error(kIo): a device or a link with the name of
+/// a result; with restart also what is not tokenmill's.
 /// own_journal: the name of a staged one that does not count.
 bool can_continue(const OutputDir& directory, const OutputUse& use, const Identity* identity,
                   const std::string& own_journal = "");

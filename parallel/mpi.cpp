@@ -15,6 +15,7 @@
 #include <thread>
 
 #include "kernels/core/check.h"
+#include "kernels/core/source_place.h"
 
 namespace tokenmill::parallel {
 namespace {
@@ -41,7 +42,7 @@ std::optional<std::string> environment_variable(const std::string& name) {
 
 void check_mpi(int code, const char* call, const char* file, int line) {
   if (code == MPI_SUCCESS) return;
-  throw Error(ErrorKind::kMpi, "{} {}:{}: {}", call, file, line, mpi_error_text(code));
+  throw Error(ErrorKind::kMpi, "{} {}:{}: {}", call, source_path(file), line, mpi_error_text(code));
 }
 
 Comm::Comm(MPI_Comm handle, bool owned) : handle_(handle), owned_(owned) {

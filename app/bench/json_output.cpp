@@ -13,7 +13,7 @@ JsonOutput::JsonOutput(const std::string& path) {
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   try {
     if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
-      in_place_ = io::File::create(path);
+      in_place_ = io::File::create_in_place(path);
     else
       replaced_.emplace(path);
   } catch (const Error& error) {

@@ -1,6 +1,7 @@
 #include "kernels/core/error.h"
 
 #include "kernels/core/check.h"
+#include "kernels/core/source_place.h"
 
 namespace tokenmill {
 
@@ -18,8 +19,8 @@ const char* to_string(ErrorKind kind) {
 
 namespace detail {
 void assertion_failed(const char* expression, const char* file, int line, const std::string& text) {
-  throw Error(ErrorKind::kInternal, "{}:{}: {} does not hold{}{}; this is a bug in tokenmill, please report it", file,
-              line, expression, text.empty() ? "" : ": ", text);
+  throw Error(ErrorKind::kInternal, "{}:{}: {} does not hold{}{}; this is a bug in tokenmill, please report it",
+              source_path(file), line, expression, text.empty() ? "" : ": ", text);
 }
 }  // namespace detail
 

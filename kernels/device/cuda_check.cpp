@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "kernels/core/error.h"
+#include "kernels/core/source_place.h"
 #ifdef TOKENMILL_CUDA_EMULATED
 #include "kernels/emulation/runtime.h"
 #endif
@@ -29,16 +30,9 @@ std::string emulated_detail() {
 #endif
 }
 
-/// The path from the root of the repository: build systems compile by paths like ../../kernels/x.cpp.
-std::string_view from_root(const char* file) {
-  std::string_view path(file);
-  while (path.substr(0, 3) == "../") path.remove_prefix(3);
-  return path;
-}
-
 [[noreturn]] void fail(const char* call, const char* file, int line, std::string_view text, std::string_view name,
                        const std::string& detail) {
-  throw Error(ErrorKind::kDevice, "{}: {} at {}:{}: {} ({}){}", device_name(), call, from_root(file), line, text, name,
+  throw Error(ErrorKind::kDevice, "{}: {} at {}:{}: {} ({}){}", device_name(), call, source_path(file), line, text, name,
               detail);
 }
 

@@ -77,7 +77,8 @@ function(tm_add_test file)
   endif()
   target_link_libraries(${target} PRIVATE ${arg_LINK})
   target_compile_definitions(${target} PRIVATE TM_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} LABELS "${arg_LABELS}"
+  # COST: in a clean clone ctest has no times yet; those that may take long begin first.
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}"
     ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_hwloc_base_binding_policy=none;${arg_ENVIRONMENT}")
 endfunction()
 

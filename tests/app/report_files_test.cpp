@@ -90,7 +90,9 @@ TEST_CASE("a file of figures is no result, and two of them are two files") {
 TEST_CASE("what is replaced as a whole is a regular file; a log may go to a device") {
   Job job;
   job.options.metrics_file = "/dev/null";
-  CHECK(job.fault().find("--metrics-file /dev/null is no regular file") == 0);
+  CHECK(job.fault().find("--metrics-file /dev/null: is a terminal or another device and would be replaced") == 0);
+  job.options.metrics_file = "/dev/stdout";
+  CHECK(job.fault().find("--metrics-file /dev/stdout: is a symbolic link (to /proc/self/fd/1)") == 0);
   job.options.metrics_file = job.dir.path();
   CHECK(job.fault().find("is a directory; it must be a file") != std::string::npos);
   job.options.iteration_log = std::exchange(job.options.metrics_file, "");

@@ -149,16 +149,47 @@ TEST_CASE("/dev/full fails at the flush") {
 TEST_CASE("AtomicFile never takes the place of a device, a pipe or a directory") {
   const test::TempDir dir;
   REQUIRE(::mkfifo((dir / "pipe").c_str(), 0600) == 0);
-  fs::create_symlink("/dev/null", dir / "link");
-  for (const std::string& path : {std::string("/dev/null"), dir / "pipe", dir / "link", dir.path()}) {
+  for (const std::string& path : {std::string("/dev/null"), dir / "pipe", dir.path()}) {
     CAPTURE(path);
-    CHECK_FALSE(io::is_replaceable(path));
-    CHECK_THROWS_WITH_AS(io::write_file_atomically(path, "x"), doctest::Contains("no regular file"), Error);
+    CHECK_THROWS_WITH_AS(io::write_file_atomically(path, "x"), doctest::Contains("would be replaced by a file"), Error);
   }
-  CHECK(fs::is_symlink(dir / "link"));
   CHECK(fs::is_fifo(dir / "pipe"));
-  CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 2);
-  CHECK(io::is_replaceable(dir / "new"));
+  CHECK(std::distance(fs::directory_iterator(dir.path()), fs::directory_iterator()) == 1);
+  CHECK_NOTHROW(io::check_replaceable(dir / "new"));
+}
+
+TEST_CASE("AtomicFile never takes the place of a link, wherever it leads") {
+  const test::TempDir dir;
+  dir.write("file", "mine");
+  for (const std::string& target : {std::string("/dev/null"), std::string("/proc/self/fd/1"), dir / "file", dir / "none"}) {
+    CAPTURE(target);
+    fs::create_symlink(target, dir / "link");
+    CHECK_THROWS_WITH_AS(io::write_file_atomically(dir / "link", "x"),
+                         doctest::Contains(("is a symbolic link (to " + target + ") and would be replaced").c_str()), Error);
+    CHECK(fs::read_symlink(dir / "link") == target);
+    fs::remove(dir / "link");
+  }
+  CHECK(io::read_file(dir / "file", 100) == "mine");
+}
+
+TEST_CASE("a name of a descriptor of this process is that descriptor, not its file opened anew") {
+  const test::TempDir dir;
+  io::File log = io::File::create(dir / "log");
+  log.write_all("before\n");
+  fs::create_symlink("/proc/self/fd/" + std::to_string(log.fd()), dir / "link");
+  for (const std::string& name : {"/dev/fd/" + std::to_string(log.fd()), dir / "link"}) {
+    CAPTURE(name);
+    io::File again = io::File::create_in_place(name);
+    again.write_all("again\n");
+    again.close();
+  }
+  log.write_all("after\n");
+  CHECK(io::read_file(dir / "log", 100) == "before\nagain\nagain\nafter\n");
+  dir.write("old", "contents");
+  fs::create_symlink(dir / "old", dir / "other");
+  io::File::create_in_place(dir / "other").write_all("new");
+  CHECK(io::read_file(dir / "old", 100) == "new");
+  CHECK_THROWS_WITH_AS(io::File::create_in_place("/dev/fd/987"), doctest::Contains("Bad file descriptor"), Error);
 }
 
 TEST_CASE("AtomicFile replaces a file only when committed, and leaves nothing behind otherwise") {

@@ -126,7 +126,7 @@ TEST_CASE("a file that is not committed leaves nothing, and an older one as it w
     fill(writer);
   }
   CHECK(io::read_file(dir / "out.h5", 100) == "old");
-  CHECK_THROWS_WITH_AS(io::Hdf5Writer(dir.path()), doctest::Contains("is no regular file"), Error);
+  CHECK_THROWS_WITH_AS(io::Hdf5Writer(dir.path()), doctest::Contains("is a directory and would be replaced by a file"), Error);
   CHECK_THROWS_WITH_AS(io::Hdf5Writer(dir / "none/out.h5"), doctest::Contains("none/out.h5"), Error);
 }
 

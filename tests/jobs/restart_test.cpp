@@ -71,6 +71,17 @@ TEST_CASE("a first run that fails before its rows leaves a directory that needs 
   CHECK(fs::is_empty(dir / "out"));
 }
 
+TEST_CASE("a link with the name of a result ends a run before it computes anything, and stays") {
+  const Finished old;
+  fs::rename(old.out + "/output.jsonl", old.dir / "kept.jsonl");
+  fs::create_symlink(old.dir / "kept.jsonl", old.out + "/output.jsonl");
+  const auto result = run(old.out + " " + old.in);
+  INFO(result.output);
+  CHECK(result.exit_code == 4);
+  CHECK(result.count(old.out + "/output.jsonl: is a symbolic link (to " + (old.dir / "kept.jsonl") + ")") == 1);
+  CHECK(fs::is_symlink(old.out + "/output.jsonl"));
+}
+
 TEST_CASE("--restart never removes what its own run reads") {
   const Finished old;
   old.check_untouched(old.out + "/output.jsonl", 2, "that it replaces");

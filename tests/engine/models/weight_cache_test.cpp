@@ -164,14 +164,21 @@ TEST_CASE("what is no file is neither read nor replaced") {
   const test::TempDir dir;
   const WeightCache cache(dir.path());
   const std::string path = cache.path_of(kIdentity);
-  SUBCASE("a directory") { fs::create_directory(path); }
-  SUBCASE("a pipe, which nobody writes to") { REQUIRE(::mkfifo(path.c_str(), 0600) == 0); }
+  std::string kind;
+  SUBCASE("a directory") {
+    fs::create_directory(path);
+    kind = "a directory";
+  }
+  SUBCASE("a pipe, which nobody writes to") {
+    REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+    kind = "a pipe";
+  }
   std::vector<std::byte> found(1000);
   const test::CapturedLog log;
   CHECK_FALSE(cache.load(kIdentity, found));
   CHECK_FALSE(cache.store(kIdentity, found));
   CHECK(log.text().find(path + ": is no regular file; the weights are read") != std::string::npos);
-  CHECK(log.text().find(path + ": is no regular file and would be replaced by one; the packed weights are not kept") !=
+  CHECK(log.text().find(path + ": is " + kind + " and would be replaced by a file; remove it or name another file; the packed weights are not kept") !=
         std::string::npos);
   CHECK_EQ(names_in(dir.path()).size(), 1);
 }
