@@ -78,6 +78,7 @@ struct JobOptions {
   StopSignals* signals = nullptr;   ///< outlives the job; null: signals are none of its business
   /// Ends all ranks at once with the code of a job that can be continued; wanted with signals. Does not return.
   std::function<void()> end_now = {};
+  Predecessor predecessor = Predecessor();  ///< of this run in output_dir; rank 0's counts
   double visible_within_s = 10;  ///< how long a rank looks for what rank 0 wrote in output_dir
 };
 

@@ -77,8 +77,8 @@ std::optional<Owner> read_owner(const std::string& journal, double within_s) {
 
 [[noreturn]] void throw_taken_over(const OutputDir& directory, const std::optional<Owner>& owner) {
   if (owner)
-    throw Error(ErrorKind::kIo, "another run ({}, pid {}, started {}) took over {}; give each run its own --output",
-                owner->host, owner->pid, owner->started, directory.path());
+    throw Error(ErrorKind::kIo, "another run ({}) took over {}; give each run its own --output", owner->describe(),
+                directory.path());
   throw Error(ErrorKind::kIo,
               "the journal in {} was removed while this run used it, by another run or by hand; give each run its own "
               "--output",
@@ -184,8 +184,9 @@ void OutputClaim::stage(const Identity& identity, const parallel::Comm& world) {
   is_root_ = world.rank() == 0;
   parallel::run_on_root(world, [&] {
     can_continue(directory_, use_, &identity);
-    identity_ = identity;
     token_ = random_token();
+    predecessor_.wait_until_over(directory_, token_);
+    identity_ = identity;
     make_journal(identity);
   });
   token = token_;
@@ -217,12 +218,14 @@ void OutputClaim::write_journal(const Identity& identity) const {
   write_new_file(staged_journal() + "/" + OutputDir::kMarkerName, kJournalMarker);
   write_new_file(staged_journal() + "/" + OutputDir::kIdentityName, identity.text());
   write_new_file(staged_journal() + "/" + OutputDir::kOwnerName, Owner::me(token_, 0, -1).text());
+  io::File::create(staged_journal() + "/" + OutputDir::kSignOfLifeName).close();
   for (const char* name : {"/parts", "/ledger", "/running", "/scratch"}) make_directory(staged_journal() + name);
   io::sync_directory(staged_journal());
 }
 
 /// The first of several runs that begin at once puts its journal in place; the others find it there.
 void OutputClaim::put_in_place(int64_t num_rows) {
+  predecessor_.wait_until_over(directory_, token_);
   if (!Owner::read(staged_journal())) throw_taken_over(directory_, read_owner(directory_.journal(), kReplacing_s));
   if (can_continue(directory_, use_, &identity_, staged_name())) {
     with_advice([&] { take_over(num_rows); });
@@ -230,7 +233,10 @@ void OutputClaim::put_in_place(int64_t num_rows) {
     with_advice([&] { write_owner(num_rows); });
     replace();
   }
-  with_advice([&] { io::sync_directory(directory_.path()); });
+  with_advice([&] {
+    sign_of_life_.emplace(directory_.sign_of_life_path());
+    io::sync_directory(directory_.path());
+  });
 }
 
 /// The staged journal's owner, with what is known now. Through a new file: the one that is there may be read.
@@ -259,13 +265,14 @@ void OutputClaim::replace() const {
   });
 }
 
-/// The owner first: from then on an earlier run that still lives adds no rows.
+/// The owner first, after its sign of life: from then on an earlier run that still lives adds no rows.
 void OutputClaim::take_over(int64_t num_rows) {
   const auto before = Owner::read(directory_.journal());
   if (before) run_ = before->run + 1;
   const std::vector<PartPaths> parts = list_parts(directory_);
   if (!parts.empty()) run_ = std::max(run_, parts.back().run + 1);
   write_owner(num_rows);
+  rename_path(staged_journal() + "/" + OutputDir::kSignOfLifeName, directory_.sign_of_life_path());
   rename_path(staged_journal() + "/" + OutputDir::kOwnerName, directory_.journal() + "/" + OutputDir::kOwnerName);
   if (use_.accept_change) rename_path(staged_journal() + "/" + OutputDir::kIdentityName, directory_.identity_path());
   remove_scratch(directory_.scratch_dir());

@@ -6,6 +6,8 @@
 
 #include "jobs/journal/identity.h"
 #include "jobs/journal/parts.h"
+#include "jobs/journal/predecessor.h"
+#include "jobs/journal/sign_of_life.h"
 #include "parallel/mpi.h"
 
 namespace tokenmill::jobs {
@@ -16,6 +18,7 @@ class OutputDir {
   static constexpr const char* kMarkerName = "tokenmill-journal";  ///< in the journal: it is tokenmill's
   static constexpr const char* kOwnerName = "owner";               ///< in the journal: the run that it belongs to
   static constexpr const char* kIdentityName = "identity";         ///< in the journal: what decides its results
+  static constexpr const char* kSignOfLifeName = "alive";          ///< in the journal: there while its owner lives
 
   explicit OutputDir(std::string path) : path_(std::move(path)) {}
   const std::string& path() const { return path_; }
@@ -34,6 +37,7 @@ class OutputDir {
   static constexpr const char* kCustomIdsName = "custom_ids";
   static std::string row_plan_path(const std::string& scratch_dir) { return scratch_dir + "/" + kRowPlanName; }
   std::string identity_path() const { return journal() + "/" + kIdentityName; }
+  std::string sign_of_life_path() const { return journal() + "/" + kSignOfLifeName; }
   PartPaths part(int64_t run, int64_t replica) const;
   std::string running_dir() const { return journal() + "/running"; }
   std::string running_rows(int64_t run, int64_t replica) const;
@@ -68,28 +72,34 @@ struct OutputUse {
 bool can_continue(const OutputDir& directory, const OutputUse& use, const Identity* identity,
                   const std::string& own_journal = "");
 
-/// One run's hold on its output directory. A new journal is made beside the old one (journal.tmp.TOKEN), so that what is
-/// there stays until publish(): whatever fails before leaves it as it was. A job that is continued keeps its journal and
-/// gets the new owner. There are no locks (cluster file systems lose them): the journal names its owner, and a run that
-/// finds another name there stops.
+/// One run's hold on its output directory. A new journal is made beside the old one (journal.tmp.TOKEN), so that what
+/// is there stays until publish(): whatever fails before leaves it as it was. A job that is continued keeps its journal
+/// and gets the new owner. There are no locks (cluster file systems lose them): the journal names its owner, who shows
+/// that it lives, and a run that finds another name there stops.
 class OutputClaim {
  public:
-  /// visible_within_s: how long a rank looks for what rank 0 wrote.
-  OutputClaim(const OutputDir& directory, OutputUse use, double visible_within_s)
-      : directory_(directory), use_(std::move(use)), visible_within_s_(visible_within_s) {}
-  /// Rank 0 removes the journal that was not published, or the unpacked inputs if the journal is still this run's.
+  /// visible_within_s: how long a rank looks for what rank 0 wrote. predecessor: what is known of who had it before.
+  OutputClaim(const OutputDir& directory, OutputUse use, Predecessor predecessor, double visible_within_s)
+      : directory_(directory),
+        use_(std::move(use)),
+        visible_within_s_(visible_within_s),
+        predecessor_(std::move(predecessor)) {}
+  /// Rank 0 removes the journal that was not published, or the unpacked inputs and its sign of life if the journal is
+  /// still this run's.
   ~OutputClaim();
   OutputClaim(const OutputClaim&) = delete;
   OutputClaim& operator=(const OutputClaim&) = delete;
 
   /// Collective over world, once; identity: rank 0's counts. Makes the directory and the journal beside, after
-  /// can_continue(). Throws Error(kIo) naming the rank when the directory cannot be made, or when a rank does not see in
-  /// time what rank 0 wrote there (network file systems may show a new file late).
+  /// can_continue() and when no other run uses it: Error(kConfig) names one that does. Throws Error(kIo) naming the
+  /// rank when the directory cannot be made, or when a rank does not see in time what rank 0 wrote there (network file
+  /// systems may show a new file late).
   void stage(const Identity& identity, const parallel::Comm& world);
   /// Where inputs are unpacked before publish(); OutputDir::scratch_dir() after it.
   std::string staged_scratch_dir() const { return staged_journal() + "/scratch"; }
-  /// Collective over world, after stage(): removes earlier results that are to be replaced, checked again, and puts the
-  /// journal in place; or takes the journal over that is there. num_rows: of the job.
+  /// Collective over world, after stage(), and waits for other runs like that: removes earlier results that are to be
+  /// replaced, checked again, and puts the journal in place; or takes the journal over that is there. num_rows: of the
+  /// job.
   void publish(int64_t num_rows, const parallel::Comm& world);
   /// After publish(): this run's number, 0 for the first of a job.
   int64_t run() const { return run_; }
@@ -111,6 +121,8 @@ class OutputClaim {
   const OutputDir directory_;
   const OutputUse use_;
   const double visible_within_s_;
+  Predecessor predecessor_;
+  std::optional<SignOfLife> sign_of_life_;  // on rank 0, after publish()
   std::string token_;  // empty before stage()
   Identity identity_;  // on rank 0
   int64_t run_ = 0;

@@ -1,17 +1,17 @@
 #pragma once
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "parallel/mpi.h"
+#include "parallel/process_id.h"
 
 namespace tokenmill::parallel {
 
 /// Which process each rank of a group is, to notice one that has died while others wait for it: without `srun -K1`
-/// nobody else would end the job. Sees processes of this node and process namespace only; for others the launcher's word
-/// counts (README.md).
+/// nobody else would end the job. Sees processes of this kernel and process namespace only; for others the launcher's
+/// word counts (README.md).
 class PeerWatch {
  public:
   /// Collective over group.
@@ -22,13 +22,9 @@ class PeerWatch {
 
  private:
   struct Process {
-    char host[64] = "";
-    int64_t pid = 0;
-    uint64_t start_ticks = 0;    ///< since boot: tells a process from a later one with its number
-    uint64_t pid_namespace = 0;  ///< inode
+    ProcessId id;
     int world_rank = 0;
   };
-  static Process self();
   std::vector<Process> peers_;  // on this node, without this rank
 };
 

@@ -147,7 +147,8 @@ std::optional<jobs::PartOutputs> tables_in_parts(const RunOptions& options, int6
 }
 
 jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, const Replica& replica,
-                             rows::IdCensus& census, jobs::MetricsCallback on_metrics, const StopConditions& stop) {
+                             rows::IdCensus& census, jobs::MetricsCallback on_metrics, const StopConditions& stop,
+                             const jobs::Predecessor& predecessor) {
   const int64_t hidden_size = replica.choice.checkpoint->config().hidden_size;
   const int64_t hidden_columns = options.hidden_states == HiddenStates::kNone ? 0 : hidden_size;
   return {.leaders = ranks.groups.leaders,
@@ -177,7 +178,8 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, cons
           .waits_in = [&progress = replica.progress] { return progress.waits_in(); },
           .walltime = stop.walltime,
           .signals = &stop.signals,
-          .end_now = stop.end_now};
+          .end_now = stop.end_now,
+          .predecessor = predecessor};
 }
 
 /// Hands every step on; first_step_s: when the results of the first one were there, on the steady clock.
@@ -237,9 +239,11 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
   }
   const std::unique_ptr<Replica> replica = plan_replica(options, ranks, world);
   if (!options.stage_dir.empty()) replica->startup_seconds.emplace(replica->startup_seconds.begin(), "stage", stage_s);
-  // Early: a model may take minutes to load.
+  // Early: a model may take minutes to load, and memory that a run which lives there needs.
+  jobs::Predecessor predecessor;
   parallel::run_on_root(world, [&] {
     check_results(options, replica->facts);
+    predecessor.wait_until_over(jobs::OutputDir(options.output));
     try_report_files(options, "run", ranks.groups.grid.dp);
   });
   const std::unique_ptr<TextSide> text =
@@ -252,7 +256,7 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
   ProgressView view;
   rows::IdCensus census;
   jobs::Job job(job_options(options, ranks, *replica, census, figures.on_metrics(),
-                            {walltime, signals, [&] { session.end_now(kExitStopped); }}),
+                            {walltime, signals, [&] { session.end_now(kExitStopped); }}, predecessor),
                 session, [&](const jobs::JobProgress& progress) { view.show(progress); });
   view.finish();
   if (job.before().done > 0)

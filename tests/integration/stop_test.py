@@ -109,6 +109,28 @@ class Stop(Case):
         self.finish(inputs, output, 2, ("-tp", "2"))
         self.assertEqual((output / "output.jsonl").read_bytes(), (whole / "output.jsonl").read_bytes())
 
+    def test_directory_in_use(self):
+        """A second start is refused before it loads the model, by the process that it names; killed, that one is replaced at
+        once."""
+        inputs, output = self.write("in.jsonl", rows(6000, 200)), self.dir / "out"
+        first = self.start(ranks=2, inputs=inputs, output=output)
+        self.wait_for_rows(first, output)
+        for flags in ((), ("--restart",)):
+            second = self.start(*flags, ranks=2, inputs=inputs, output=output)
+            _, errors = second.communicate(timeout=60)
+            self.assertEqual(second.returncode, 2, errors)
+            self.assertIn(f"{output} is in use: run 0 (", errors)
+            self.assertIn(f"pid {children(first.pid)[0]}, started ", errors)
+            self.assertNotIn("parameters", errors)
+        self.assertIsNone(first.poll(), "too few rows")
+        first.kill()
+        first.communicate(timeout=60)
+        third = self.start("--max-seconds", "3", ranks=2, inputs=inputs, output=output)
+        _, errors = third.communicate(timeout=120)
+        self.assertEqual(third.returncode, 75, errors)
+        self.assertIn("continuing: ", errors)
+        self.assertNotIn("taking over", errors)
+
     def test_refusals(self):
         inputs = self.write("in.jsonl", rows(2, 2))
         for flags, text in ((("--deadline", "1000000000"), "--deadline 1000000000 was "),

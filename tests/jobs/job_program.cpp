@@ -2,7 +2,7 @@
 //   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--metrics-s S] [--elsewhere DIR]
 //               [--retry-errors] [--accept-change] [--commit-s S] [--fact VALUE] [--good] [--finished-log FILE]
 //               [--protect PATH] [--replica-ranks N] [--max-chunk-rows N] [--drain-s S] [--max-s S]
-//               [--long-step-s S] [--stall-s S] [--poison ROW:HOW]
+//               [--long-step-s S] [--stall-s S] [--silent-s S] [--poison ROW:HOW]
 //               [--shared-merge-bytes N] INPUT...
 // USR1, USR2 and TERM stop it, as --max-s does: exit 75. "row_steps N" says what was computed.
 // PLACE: load (agreed), step, encode, write, foreign, thread, and after 20 steps kill (by SIGKILL), segv, abort, exit
@@ -85,6 +85,8 @@ Options parse(int argc, char** argv) {
       options.long_step_s = std::atof(argv[++i]);
     else if (word == "--stall-s")
       options.job.stall_s = std::atof(argv[++i]);
+    else if (word == "--silent-s")
+      options.job.predecessor = jobs::Predecessor(std::atof(argv[++i]));
     else if (word == "--max-s")
       options.max_s = std::atof(argv[++i]);
     else if (word == "--step-s")

@@ -1,4 +1,4 @@
-// What --restart removes, when it does, and runs that meet in one output directory.
+// What --restart removes, and when it does.
 #include <doctest/doctest.h>
 
 #include <filesystem>
@@ -140,25 +140,6 @@ TEST_CASE("--restart removes what killed runs left: temporaries, unpacked inputs
                            "journal.tmp.0000aaaa", "journal.tmp.1111bbbb", "journal.tmp.0123abcd",
                            "journal.tmp.4567cdef", "journal.tmp.89ab"})
     CHECK_FALSE(fs::exists(fs::path(old.out) / name));
-}
-
-TEST_CASE("a run whose directory another run takes over ends with exit 4 and names it; the other one is not harmed") {
-  const test::TempDir dir;
-  const std::string in = dir.write("in.jsonl", input(3000)), out = dir / "out";
-  // The first would need 30 s; 200 rows later the second has come and gone.
-  const auto both = test::run_process(
-      std::string(TM_JOB_PROGRAM " ") + out + " --running 1 --step-s 0.01 " + in + " > " + dir / "first.txt" +
-      " & first=$!; until test -s " + out + "/journal/parts/00000-00000.jsonl; do sleep 0.1; done; " TM_JOB_PROGRAM " " + out +
-      " --restart " + in + "; echo second $?; wait $first; echo first $?");
-  INFO(both.output);
-  CHECK(both.count("second 0") == 1);
-  CHECK(both.count("first 4") == 1);
-  CHECK(both.count("error[io] another run (") == 1);
-  CHECK(both.count(") took over " + out + "; give each run its own --output") == 1);
-  CHECK(both.count("internal") == 0);
-  CHECK(both.elapsed_s < 20);
-  CHECK(run(dir / "alone" + " " + in).exit_code == 0);
-  CHECK(io::read_file(out + "/output.jsonl", 1 << 30) == io::read_file(dir / "alone/output.jsonl", 1 << 30));
 }
 
 TEST_CASE("a run whose journal is removed says so") {

@@ -260,20 +260,5 @@ TEST_CASE("what a run left that was killed before it had a journal is in nobody'
   CHECK(fs::exists(out + "/journal.tmp.77/mine.txt"));
 }
 
-TEST_CASE("the same command while the job still runs takes it over; the first run ends and nothing is lost") {
-  const test::TempDir dir;
-  const std::string in = dir.write("in.jsonl", input(2000)), out = dir / "out";
-  REQUIRE(run(0, dir / "undisturbed " + in).exit_code == 0);
-  const std::string command = std::string(TM_JOB_PROGRAM " ") + out + " --commit-s 0.01 --running 1 ";
-  const auto both = test::run_process(command + "--step-s 0.005 " + in + " & first=$!; until test -s " + out +
-                                      "/journal/ledger/00000-00000.ledger; do sleep 0.05; done; " + command + in +
-                                      "; echo second $?; wait $first; echo first $?");
-  INFO(both.output);
-  CHECK(both.count("second 0") == 1);
-  CHECK(both.count("first 4") == 1);
-  CHECK(both.count(") took over " + out) == 1);
-  CHECK(output(out) == output(dir / "undisturbed"));
-}
-
 }  // namespace
 }  // namespace tokenmill
