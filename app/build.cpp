@@ -88,6 +88,14 @@ std::vector<int64_t> common_blocks(const parallel::Comm& replica, std::vector<in
   return num_blocks;
 }
 
+/// On a GPU that computes alone: as CUDA graphs.
+void record_steps(const RunOptions& options, Replica& replica) {
+  if (replica.ops->device().kind != DeviceKind::kCuda || options.enforce_eager) return;
+  if (replica.plan.shard.grid.tp_size * replica.plan.shard.grid.pp_size > 1) return;
+  const Lap lap(replica, "record");
+  replica.runner->record_steps(options.max_cudagraph_capture_size);
+}
+
 /// Collective over the ranks of a replica, of which there are several.
 void connect_ranks(Replica& replica, const Ranks& ranks) {
   const Lap lap(replica, "connect");
@@ -180,6 +188,7 @@ void load_replica(const RunOptions& options, Replica& replica, const Ranks& rank
     replica.runner = std::make_unique<ModelRunner>(
         *replica.ops, *plan.model, replica.choice.dtype, plan.limits,
         ReplicaGroups{.tp = replica.tp.communicator.get(), .pp = replica.pp.communicator.get()});
+    record_steps(options, replica);
     if (replica.plans && ranks.leads())
       replica.leader = std::make_unique<LeaderRunner>(*replica.runner, *replica.plans, replica.results.get());
     replica.op_times_at_start = replica.ops->op_times();

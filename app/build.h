@@ -34,8 +34,9 @@ struct Replica {
   std::unique_ptr<MpiResultChannel> results;  ///< on the leader and the last stage's first rank
   std::unique_ptr<ModelRunner> runner;
   std::unique_ptr<LeaderRunner> leader;  ///< on the leader
-  /// ("stage" where --stage-dir is given, "open", "measure", "plan", "load", "connect", "allocate") and the seconds each
-  /// took; of "load" also what this rank spent on reading ("load_read"), packing ("load_pack") and waiting ("load_wait"), which overlap, and on
+  /// ("stage" where --stage-dir is given, "open", "measure", "plan", "load", "connect", "allocate", "record" within it) and the
+  /// seconds each took; of "load" also what this rank spent on reading ("load_read"), packing ("load_pack") and waiting
+  /// ("load_wait"), which overlap, and on
   /// --weight-cache ("load_cache"); of a job also reading its rows ("index") and all from its start to the results of the
   /// first step ("to_first_step").
   std::vector<std::pair<std::string, double>> startup_seconds;

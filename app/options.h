@@ -112,6 +112,8 @@ struct RunOptions {
   std::string device = "auto";     ///< auto, cpu, cuda
   std::string cpu_isa = "auto";    ///< auto or a name of kernels/cpu's table
   std::string attention_backend = "auto";  ///< of a CUDA device: auto or a name of kernels/cuda's table
+  bool enforce_eager = false;              ///< no CUDA graphs
+  int64_t max_cudagraph_capture_size = 512;
   std::optional<int64_t> threads;  ///< per rank; empty: the rank's share of its affinity mask
   int64_t tensor_parallel_size = 1, pipeline_parallel_size = 1;
   std::optional<int64_t> data_parallel_size;  ///< empty: what the ranks leave

@@ -14,7 +14,8 @@ constexpr double kDefaultUtilizationCpu = 0.5;
 constexpr double kDefaultUtilizationGpu = 0.9;
 
 /// Everything but the number of KV blocks.
-RunnerLimits runner_limits(const RunOptions& options, const ModelChoice& choice, const Decoder& model) {
+RunnerLimits runner_limits(const RunOptions& options, const ModelChoice& choice, const Decoder& model,
+                           DeviceKind device) {
   // A pass of the head over fewer rows reads its weights for little: prompts are scored that many positions at once.
   constexpr int64_t kRowsPerPass = 64;
   // Entries of one step's scores, 12 bytes each.
@@ -35,7 +36,8 @@ RunnerLimits runner_limits(const RunOptions& options, const ModelChoice& choice,
     limits.max_hidden_rows =
         options.hidden_states == HiddenStates::kMean ? limits.max_num_batched_tokens : limits.max_num_seqs;
   limits.num_stages = model.shard().grid.pp_size;
-  limits.max_steps_in_flight = limits.num_stages;
+  // A GPU has its next step before the host has seen the last one's tokens.
+  limits.max_steps_in_flight = device == DeviceKind::kCuda ? limits.num_stages + 1 : limits.num_stages;
   return limits;
 }
 
@@ -92,7 +94,7 @@ RankPlan plan_rank(const RunOptions& options, const RankShare& share, const Mode
   plan.shard = shard;
   plan.builder = std::make_unique<WeightBuilder>(ops, choice.checkpoint->weights(), choice.dtype);
   plan.model = std::make_unique<Decoder>(choice.checkpoint->config(), shard, choice.max_model_len, *plan.builder);
-  plan.limits = runner_limits(options, choice, *plan.model);
+  plan.limits = runner_limits(options, choice, *plan.model, ops.device().kind);
   MemoryRequest request = memory_request(options, share, choice, ops, *plan.model, plan.limits);
   request.weight_bytes = plan.builder->num_bytes();
   request.weight_sharers = share.weight_sharers;

@@ -23,6 +23,28 @@ jobs::ReportValue report_value(const io::JsonValue& value) {
   return items;
 }
 
+/// How many steps were padded to each size.
+ReportSection sizes_section(const std::vector<StepGraphFigures::Size>& sizes) {
+  ReportSection out;
+  for (const auto& [size, num_steps] : sizes) {
+    if (num_steps > 0) out.emplace_back(std::to_string(size), num_steps);
+  }
+  return out;
+}
+
+/// Empty where nothing was recorded.
+ReportSection step_graphs_section(const StepGraphFigures& figures) {
+  if (figures.layers.empty()) return {};
+  return {{"graphs", static_cast<int64_t>(figures.layers.size() + figures.heads.size())},
+          {"largest", figures.layers.back().size},
+          {"record_s", figures.record_s},
+          {"memory_bytes", figures.memory_bytes},
+          {"steps_by_tokens", sizes_section(figures.layers)},
+          {"steps_by_rows", sizes_section(figures.heads)},
+          {"eager_layers", figures.num_eager_layers},
+          {"eager_heads", figures.num_eager_heads}};
+}
+
 }  // namespace
 
 ReportSection sampling_section(const io::JsonValue& sampling) {
@@ -86,6 +108,8 @@ std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOpti
       {"loading", loading_section(options, ranks, all)}};
   ReportSection communication = communication_section(ranks, all, steps);
   if (!communication.empty()) out.emplace_back("communication", std::move(communication));
+  ReportSection step_graphs = step_graphs_section(replica.runner->graph_figures());
+  if (!step_graphs.empty()) out.emplace_back("step_graphs", std::move(step_graphs));
   out.emplace_back("startup_seconds", std::move(startup));
   return out;
 }

@@ -7,6 +7,7 @@
 
 #include "engine/block_tables.h"
 #include "engine/carver.h"
+#include "kernels/core/clock.h"
 #include "parallel/self_communicator.h"
 
 namespace tokenmill {
@@ -51,7 +52,10 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
       hand_over_storage_(ops.memory().allocate(hand_over_bytes(limits, model, dtype))),
       activations_(
           model.make_activations(dtype, limits.max_num_batched_tokens, limits.max_logits_rows, activation_storage_)),
-      tables_(ops, limits.max_num_seqs, num_adjusted_slots(limits, model), limits.vocab_size),
+      tables_(ops, limits.max_num_seqs, num_adjusted_slots(limits, model), limits.vocab_size,
+              limits.max_steps_in_flight),
+      input_(ops, limits),
+      output_(ops, limits),
       slots_(limits.max_num_seqs),
       hidden_(limits.max_num_seqs) {
   TM_ASSERT(pp_.size() == limits.num_stages && pp_.size() == model.shard().grid.pp_size &&
@@ -60,9 +64,8 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
             model.shard().pp_rank, model.shard().grid.pp_size, limits.num_stages);
   Carver carver(hand_over_storage_.data(), ops.device().kind == DeviceKind::kCpu);
   for (int i = 0; i < limits.max_steps_in_flight; ++i) {
-    Staging& staging =
-        staging_.emplace_back(Staging{StepInput(ops, limits), StepOutput(ops, limits),
-                                      ops.memory().allocate_host(hidden_bytes(limits, model, dtype)), {}, {}});
+    Staging& staging = staging_.emplace_back(
+        Staging{ops.memory().allocate_host(hidden_bytes(limits, model, dtype)), {}, {}});
     if (model.shard().is_last_stage())
       staging.hidden =
           TensorView(staging.hidden_storage.data(), dtype, {limits.max_hidden_rows, model.config().hidden_size});
@@ -70,20 +73,48 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
       staging.hand_over = carver.take(dtype, {limits.max_num_batched_tokens, model.config().hidden_size});
   }
   model_.bind(ops, kv_.pools(), groups.tp != nullptr ? *groups.tp : *alone_);
+  ops.reserve(model.workspace(dtype, limits.kv_groups.front().block_size, limits.max_num_batched_tokens,
+                              limits.max_logits_rows));
 }
 
 int64_t ModelRunner::staging_bytes(const RunnerLimits& limits, const Decoder& model, DType dtype, DeviceKind device) {
-  const int64_t both_sides =
-      limits.max_steps_in_flight * (StepInput::device_bytes(limits) + StepOutput::device_bytes(limits));
+  const int64_t both_sides = StepInput::device_bytes(limits) + StepOutput::device_bytes(limits);
   const int64_t on_device =
       SlotTables::device_bytes(limits.max_num_seqs, num_adjusted_slots(limits, model), limits.vocab_size) + both_sides +
       hand_over_bytes(limits, model, dtype);
   if (device != DeviceKind::kCpu) return on_device;
-  return on_device + SlotTables::host_bytes(limits.max_num_seqs) + both_sides +
-         limits.max_steps_in_flight * hidden_bytes(limits, model, dtype);
+  return on_device + limits.max_steps_in_flight * (SlotTables::host_bytes(limits.max_num_seqs) + both_sides +
+                                                   hidden_bytes(limits, model, dtype));
 }
 
-void ModelRunner::enter(const NewSlot& fresh) {
+void ModelRunner::record_steps(int64_t most) {
+  TM_ASSERT(next_ticket_ == 1 && model_.shard().grid.tp_size == 1 && model_.shard().grid.pp_size == 1,
+            "steps are recorded before the first of a rank that computes alone");
+  const SteadyClock clock;
+  const double start_s = clock.now_s();
+  const int64_t free_before = ops_.memory().free_bytes();
+  const int64_t tokens = std::min(most, limits_.max_num_batched_tokens);
+  const int64_t rows = std::min({most, limits_.max_num_seqs, limits_.max_num_batched_tokens});
+  input_.stage({}, slots_, {tokens, std::min(tokens, limits_.max_num_seqs), rows});
+  layer_graphs_.record(ops_.stream(), graph_sizes(tokens), [&](int64_t size) {
+    run_layers(input_.views({size, std::min(size, limits_.max_num_seqs), 0}));
+  });
+  head_graphs_.record(ops_.stream(), graph_sizes(rows), [&](int64_t size) {
+    const StepTensors step = input_.views({limits_.max_num_batched_tokens, 0, size});
+    model_.run_head(ops_, step, tables_.tables(), activations_, output_.device({.num_rows = size}));
+  });
+  figures_.record_s = clock.now_s() - start_s;
+  figures_.memory_bytes = free_before - ops_.memory().free_bytes();
+}
+
+StepGraphFigures ModelRunner::graph_figures() const {
+  StepGraphFigures out = figures_;
+  for (const StepGraphs::Graph& graph : layer_graphs_.graphs()) out.layers.push_back({graph.size, graph.num_steps});
+  for (const StepGraphs::Graph& graph : head_graphs_.graphs()) out.heads.push_back({graph.size, graph.num_steps});
+  return out;
+}
+
+void ModelRunner::enter(const NewSlot& fresh, int flight) {
   SlotState& slot = slots_.at(fresh.slot);
   TM_ASSERT(!slot.used, "slot {} is in use", fresh.slot);
   TM_ASSERT(fresh.block_ids.size() == limits_.kv_groups.size());
@@ -99,10 +130,10 @@ void ModelRunner::enter(const NewSlot& fresh) {
           .has_penalties = sampling.has_penalties(),
           .shortlist = shortlist_capacity(sampling.temperature, sampling.min_p, sampling.top_k, sampling.top_p)};
   hidden_.at(fresh.slot) = {};
-  tables_.set(fresh.slot, sampling);
+  tables_.set(fresh.slot, sampling, flight);
 }
 
-void ModelRunner::apply(const StepPlan& plan) {
+void ModelRunner::apply(const StepPlan& plan, int flight) {
   for (const ShrunkSlot& shrunk : plan.shrunk) {
     SlotState& slot = slots_.at(shrunk.slot);
     for (size_t g = 0; g < shrunk.first.size(); ++g)
@@ -116,7 +147,7 @@ void ModelRunner::apply(const StepPlan& plan) {
     ops_.zero_blocks(kv_.pool(static_cast<int>(g)), plan.fresh_blocks[g]);
   }
   for (const GroupCopies& copies : plan.copies) ops_.copy_blocks(kv_.pool(copies.group), copies.copies);
-  for (const NewSlot& fresh : plan.new_slots) enter(fresh);
+  for (const NewSlot& fresh : plan.new_slots) enter(fresh, flight);
   for (const GrownSlot& grown : plan.grown) {
     SlotState& slot = slots_.at(grown.slot);
     for (size_t g = 0; g < grown.block_ids.size(); ++g) {
@@ -144,27 +175,52 @@ void ModelRunner::refresh_counts(const StepPlan& plan) {
   }
 }
 
-void ModelRunner::run(const StepPlan& plan, Staging& staging) {
+void ModelRunner::run(const StepPlan& plan, int flight) {
   const StepOutputShape shape = StepInput::output_shape(plan, slots_);
-  const ModelShard& shard = model_.shard();
-  if (shard.is_last_stage()) refresh_counts(plan);
-  const StepTensors step = staging.input.stage(plan, slots_);
-  ops_.plan(step);
-  const TensorView hidden = activations_.hidden.slice_rows(0, plan.num_tokens());
-  if (!shard.is_first_stage()) pp_.wait(pp_.recv(hidden, shard.pp_rank - 1));
-  HeadOutput out = staging.output.device(shape);
-  out.hidden_tokens = staging.input.hidden_tokens();
-  out.hidden = staging.hidden;
-  model_.forward(ops_, step, tables_.tables(), activations_, out);
-  if (shard.is_last_stage()) {
-    staging.output.fetch(shape);
-  } else {
-    hand_over(hidden, staging);
+  const bool is_last = model_.shard().is_last_stage();
+  if (is_last) refresh_counts(plan);
+  StepSizes sizes = StepInput::sizes_of(plan);
+  StepGraphs::Graph* layers = layer_graphs_.find(sizes.num_tokens);
+  const bool picks_only = shape.num_logprobs < 0 && shape.num_scored == 0 && plan.num_hidden() == 0;
+  StepGraphs::Graph* head = picks_only ? head_graphs_.find(sizes.num_rows) : nullptr;
+  if (layers != nullptr) sizes.num_tokens = layers->size;
+  if (layers != nullptr) sizes.num_sequences = std::min(layers->size, limits_.max_num_seqs);
+  if (head != nullptr) sizes.num_rows = head->size;
+  const StepTensors step = input_.stage(plan, slots_, sizes, flight);
+  Staging& staging = staging_[static_cast<size_t>(flight)];
+  if (!replay(layers)) {
+    ++figures_.num_eager_layers;
+    run_layers(step);
   }
+  if (!is_last) return hand_over(plan.num_tokens(), staging);
+  if (!replay(head)) {
+    figures_.num_eager_heads += shape.num_rows + shape.num_scored + plan.num_hidden() > 0 ? 1 : 0;
+    HeadOutput out = output_.device(shape);
+    out.hidden_tokens = input_.hidden_tokens();
+    out.hidden = staging.hidden;
+    model_.run_head(ops_, step, tables_.tables(), activations_, out);
+  }
+  output_.fetch(shape, flight);
 }
 
-void ModelRunner::hand_over(TensorView hidden, Staging& staging) {
-  const TensorView sent = staging.hand_over.slice_rows(0, hidden.rows());
+bool ModelRunner::replay(StepGraphs::Graph* graph) {
+  if (graph == nullptr) return false;
+  ops_.stream().replay(*graph->recording);
+  ++graph->num_steps;
+  return true;
+}
+
+void ModelRunner::run_layers(const StepTensors& step) {
+  ops_.plan(step);
+  const ModelShard& shard = model_.shard();
+  const TensorView hidden = activations_.hidden.slice_rows(0, step.token_ids.num_elements());
+  if (!shard.is_first_stage()) pp_.wait(pp_.recv(hidden, shard.pp_rank - 1));
+  model_.run_layers(ops_, step, tables_.tables(), activations_);
+}
+
+void ModelRunner::hand_over(int64_t num_tokens, Staging& staging) {
+  const TensorView hidden = activations_.hidden.slice_rows(0, num_tokens);
+  const TensorView sent = staging.hand_over.slice_rows(0, num_tokens);
   ops_.stream().copy(sent.data(), hidden.data(), hidden.num_bytes());
   staging.sent = pp_.send(sent, model_.shard().pp_rank + 1);
 }
@@ -172,8 +228,9 @@ void ModelRunner::hand_over(TensorView hidden, Staging& staging) {
 Ticket ModelRunner::launch(const StepPlan& plan) {
   TM_ASSERT(static_cast<int>(in_flight_.size()) < limits_.max_steps_in_flight);
   const OpTimes op_times_before = ops_.op_times();
-  apply(plan);
-  if (!plan.dummy && !plan.scheduled.empty()) run(plan, staging_of(next_ticket_));
+  const int own = flight_of(next_ticket_);
+  apply(plan, own);
+  if (!plan.dummy && !plan.scheduled.empty()) run(plan, own);
   InFlight flight{next_ticket_++,         plan.step_id,   {}, StepInput::output_shape(plan, slots_),
                   ops_.stream().record(), op_times_before};
   if (ops_.stream().done(flight.event)) flight.op_times = ops_.op_times() - op_times_before;
@@ -199,18 +256,21 @@ void ModelRunner::keep(const Wanted& wanted, const std::vector<SampledToken>& to
 }
 
 /// Reads the scores of a slot from scored_row on; returns the row behind them.
-int64_t ModelRunner::take_scores(const Wanted& wanted, const StepOutputShape& shape, const StepOutput& output,
-                                 int64_t scored_row, StepResult::Slot& filled) {
+int64_t ModelRunner::take_scores(const Wanted& wanted, const InFlight& flight, int64_t scored_row,
+                                 StepResult::Slot& filled) const {
+  const auto score = [&](int32_t id, int64_t num_logprobs) {
+    return output_.scored(flight.shape, flight_of(flight.ticket), scored_row++, id, num_logprobs);
+  };
   if (wanted.scored_ids.empty()) return scored_row;
   if (wanted.num_prompt_logprobs >= 0) {
     for (const int32_t id : wanted.scored_ids)
-      filled.scored.push_back(output.scored(shape, scored_row++, id, wanted.num_prompt_logprobs));
+      filled.scored.push_back(score(id, wanted.num_prompt_logprobs));
   }
   const size_t width = wanted.lists.size() / wanted.scored_ids.size();
   if (width == 0) return scored_row;
   filled.listed.assign(wanted.lists.size(), -std::numeric_limits<float>::infinity());
   for (size_t i = 0; i < wanted.scored_ids.size(); ++i) {
-    SampledToken token = output.scored(shape, scored_row++, wanted.scored_ids[i], static_cast<int64_t>(width));
+    SampledToken token = score(wanted.scored_ids[i], static_cast<int64_t>(width));
     for (size_t k = 0; k < token.top.size(); ++k) {
       if (wanted.lists[i * width + k] >= 0) filled.listed[i * width + k] = token.top[k].logprob;
     }
@@ -237,18 +297,18 @@ StepResult ModelRunner::collect(Ticket ticket) {
   ops_.stream().wait(flight.event);
   StepResult result{flight.step_id, {}, {}};
   result.op_times = flight.op_times ? *flight.op_times : ops_.op_times() - flight.op_times_before;
-  Staging& staging = staging_of(ticket);
+  Staging& staging = staging_[static_cast<size_t>(flight_of(ticket))];
   if (staging.sent != 0) pp_.wait(std::exchange(staging.sent, 0));
   if (!model_.shard().is_last_stage()) return result;
   int64_t row = 0, scored_row = 0, hidden_row = 0;
   for (const Wanted& wanted : flight.wanted) {
     StepResult::Slot& filled = result.slots.emplace_back(StepResult::Slot{wanted.slot, {}});
     for (size_t i = 0; i < wanted.positions.size(); ++i) {
-      filled.tokens.push_back(staging.output.sampled(flight.shape, row++, wanted.num_logprobs));
+      filled.tokens.push_back(output_.sampled(flight.shape, flight_of(ticket), row++, wanted.num_logprobs));
     }
     take_hidden(wanted, staging.hidden.slice_rows(hidden_row, wanted.num_hidden), filled);
     hidden_row += wanted.num_hidden;
-    scored_row = take_scores(wanted, flight.shape, staging.output, scored_row, filled);
+    scored_row = take_scores(wanted, flight, scored_row, filled);
     keep(wanted, filled.tokens);
   }
   return result;

@@ -9,6 +9,7 @@
 #include "engine/models/decoder.h"
 #include "engine/runner.h"
 #include "engine/slot_tables.h"
+#include "engine/step_graphs.h"
 #include "engine/step_input.h"
 #include "engine/step_output.h"
 #include "kernels/ops.h"
@@ -22,13 +23,35 @@ struct ReplicaGroups {
   parallel::Communicator* pp = nullptr;  ///< the ranks with its tp_rank; rank = stage
 };
 
+/// How steps reached the device, and what recording them took.
+struct StepGraphFigures {
+  struct Size {
+    int64_t size;       ///< tokens of the layers, rows of the head
+    int64_t num_steps;  ///< that were padded to it and replayed
+  };
+  std::vector<Size> layers, heads;
+  int64_t num_eager_layers = 0, num_eager_heads = 0;  ///< steps that enqueued these operation by operation
+  double record_s = 0;
+  int64_t memory_bytes = 0;  ///< of the device
+};
+
 /// Runs one rank's share of a replica's steps on its device: applies the plan's deltas to its slots, stages the input,
 /// runs the model and the sampler, stages the output. Leader and followers have one each. One thread calls it.
+///
+/// Up to limits().max_steps_in_flight steps may be launched before the oldest is collected. On the device they follow one
+/// another on one stream and share all memory; host memory that a step's copies read or write is its own until it has
+/// been collected.
 class ModelRunner : public Runner {
  public:
   /// model is loaded and unbound; limits.kv_groups must be model.kv_specs(). Takes KV and activation memory from
   /// ops.memory(); everything outlives the runner. The stream of the groups is that of ops.
   ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits, const ReplicaGroups& groups = {});
+
+  /// Records the layers of steps of up to most tokens and rows, and their head where no logprobs are reported (kernels
+  /// as well as what they launch on, so not with ranks that exchange tensors). Before the first step. Later ones are
+  /// padded to the least recorded size and replayed; results do not change.
+  void record_steps(int64_t most);
+  StepGraphFigures graph_figures() const;
 
   /// Memory on the device for what steps bring in and out, from stage to stage too, and for the tables of slots;
   /// num_blocks is not looked at. On a CPU the host sides of it, too.
@@ -50,13 +73,11 @@ class ModelRunner : public Runner {
     int32_t num_hidden;
     bool hidden_ends;
   };
-  /// What a step in flight keeps until it has been collected.
+  /// What a step in flight has on its way to the host or to the next stage.
   struct Staging {
-    StepInput input;
-    StepOutput output;
     Buffer hidden_storage;
     TensorView hidden;                           ///< [max hidden rows, hidden_size] on the host, of the last stage
-    TensorView hand_over;                        ///< [max tokens, hidden_size] on its way to the next stage
+    TensorView hand_over;                        ///< [max tokens, hidden_size]
     parallel::Communicator::Transfer sent = 0;  ///< not waited for yet; 0: none
   };
   struct InFlight {
@@ -68,14 +89,16 @@ class ModelRunner : public Runner {
     OpTimes op_times_before;
     std::optional<OpTimes> op_times = {};  ///< where the step was done when launch() returned: others may follow it
   };
-  void apply(const StepPlan& plan);
-  void enter(const NewSlot& slot);
+  void apply(const StepPlan& plan, int flight);
+  void enter(const NewSlot& slot, int flight);
   void refresh_counts(const StepPlan& plan);
-  void run(const StepPlan& plan, Staging& staging);
-  void hand_over(TensorView hidden, Staging& staging);
-  Staging& staging_of(Ticket ticket) { return staging_[ticket % staging_.size()]; }
-  static int64_t take_scores(const Wanted& wanted, const StepOutputShape& shape, const StepOutput& output,
-                             int64_t scored_row, StepResult::Slot& filled);
+  void run(const StepPlan& plan, int flight);
+  /// False for null.
+  bool replay(StepGraphs::Graph* graph);
+  void run_layers(const StepTensors& step);
+  void hand_over(int64_t num_tokens, Staging& staging);
+  int flight_of(Ticket ticket) const { return static_cast<int>(ticket % limits_.max_steps_in_flight); }
+  int64_t take_scores(const Wanted& wanted, const InFlight& flight, int64_t scored_row, StepResult::Slot& filled) const;
   void take_hidden(const Wanted& wanted, const TensorView& rows, StepResult::Slot& filled);
   void keep(const Wanted& wanted, const std::vector<SampledToken>& tokens);
 
@@ -88,9 +111,13 @@ class ModelRunner : public Runner {
   Buffer activation_storage_, hand_over_storage_;
   Activations activations_;
   SlotTables tables_;
+  StepInput input_;
+  StepOutput output_;
+  StepGraphs layer_graphs_, head_graphs_;
+  StepGraphFigures figures_;  // but for sizes
   std::vector<SlotState> slots_;
   std::vector<HiddenMean> hidden_;  // by slot, of its occupant
-  std::vector<Staging> staging_;  // by ticket, limits_.max_steps_in_flight of them
+  std::vector<Staging> staging_;    // by flight
   std::deque<InFlight> in_flight_;
   Ticket next_ticket_ = 1;
 };

@@ -32,7 +32,7 @@ void carve_id_tables(Carver& carver, int64_t slots, int64_t vocab_size, Sampling
 int64_t SlotTables::device_bytes(int64_t max_num_seqs, int64_t num_adjusted, int64_t vocab_size) {
   Carver carver(nullptr, true);
   SamplingTables tables;
-  carve_parameters(carver, max_num_seqs, tables);
+  carve_parameters(carver, max_num_seqs + 1, tables);
   carve_id_tables(carver, num_adjusted, vocab_size, tables);
   return carver.num_bytes();
 }
@@ -40,40 +40,45 @@ int64_t SlotTables::device_bytes(int64_t max_num_seqs, int64_t num_adjusted, int
 int64_t SlotTables::host_bytes(int64_t max_num_seqs) {
   Carver carver(nullptr, true);
   SamplingTables tables;
-  carve_parameters(carver, max_num_seqs, tables);
+  carve_parameters(carver, max_num_seqs + 1, tables);
   return carver.num_bytes();
 }
 
-SlotTables::SlotTables(Ops& ops, int64_t max_num_seqs, int64_t num_adjusted, int64_t vocab_size) : ops_(ops) {
+SlotTables::SlotTables(Ops& ops, int64_t max_num_seqs, int64_t num_adjusted, int64_t vocab_size,
+                       int max_steps_in_flight)
+    : ops_(ops), staging_(static_cast<size_t>(max_steps_in_flight)) {
   const int64_t parameter_bytes = host_bytes(max_num_seqs);
-  host_ = ops.memory().allocate_host(parameter_bytes);
+  for (SamplingTables& staging : staging_) {
+    Carver carver(host_.emplace_back(ops.memory().allocate_host(parameter_bytes)).data(), true);
+    carve_parameters(carver, max_num_seqs + 1, staging);
+  }
   device_ = ops.memory().allocate(parameter_bytes);
   id_tables_ = ops.memory().allocate(device_bytes(max_num_seqs, num_adjusted, vocab_size) - parameter_bytes);
   const bool is_host = ops.device().kind == DeviceKind::kCpu;
-  Carver staging(host_.data(), true), parameters(device_.data(), is_host), id_tables(id_tables_.data(), is_host);
-  carve_parameters(staging, max_num_seqs, staging_);
-  carve_parameters(parameters, max_num_seqs, tables_);
+  Carver parameters(device_.data(), is_host), id_tables(id_tables_.data(), is_host);
+  carve_parameters(parameters, max_num_seqs + 1, tables_);
   carve_id_tables(id_tables, num_adjusted, vocab_size, tables_);
 }
 
-void SlotTables::set(int32_t slot, const SlotSampling& sampling) {
+void SlotTables::set(int32_t slot, const SlotSampling& sampling, int flight) {
+  const SamplingTables& staging = staging_.at(static_cast<size_t>(flight));
   const auto put = [&](const TensorView& device, const TensorView& host, auto value) {
     auto* source = static_cast<decltype(value)*>(host.data()) + slot;
     *source = value;
     ops_.stream().copy(static_cast<decltype(value)*>(device.data()) + slot, source, sizeof(value));
   };
-  put(tables_.temperature, staging_.temperature, sampling.temperature);
-  put(tables_.top_p, staging_.top_p, sampling.top_p);
-  put(tables_.min_p, staging_.min_p, sampling.min_p);
-  put(tables_.top_k, staging_.top_k, sampling.top_k);
-  put(tables_.key, staging_.key, static_cast<int64_t>(sampling.key));
-  put(tables_.presence_penalty, staging_.presence_penalty, sampling.presence_penalty);
-  put(tables_.frequency_penalty, staging_.frequency_penalty, sampling.frequency_penalty);
-  put(tables_.repetition_penalty, staging_.repetition_penalty, sampling.repetition_penalty);
-  put(tables_.adjust, staging_.adjust,
+  put(tables_.temperature, staging.temperature, sampling.temperature);
+  put(tables_.top_p, staging.top_p, sampling.top_p);
+  put(tables_.min_p, staging.min_p, sampling.min_p);
+  put(tables_.top_k, staging.top_k, sampling.top_k);
+  put(tables_.key, staging.key, static_cast<int64_t>(sampling.key));
+  put(tables_.presence_penalty, staging.presence_penalty, sampling.presence_penalty);
+  put(tables_.frequency_penalty, staging.frequency_penalty, sampling.frequency_penalty);
+  put(tables_.repetition_penalty, staging.repetition_penalty, sampling.repetition_penalty);
+  put(tables_.adjust, staging.adjust,
       (sampling.has_bias() ? kAdjustBias : 0) | (sampling.has_penalties() ? kAdjustCounts : 0));
   if (!sampling.logprob_token_ids.empty()) {
-    int32_t* source = staging_.listed_ids.row<int32_t>(slot);
+    int32_t* source = staging.listed_ids.row<int32_t>(slot);
     std::copy(sampling.logprob_token_ids.begin(), sampling.logprob_token_ids.end(), source);
     ops_.stream().copy(static_cast<int32_t*>(tables_.listed_ids.data()) + slot * kMaxLogprobTokenIds, source,
                        static_cast<int64_t>(sampling.logprob_token_ids.size()) * 4);

@@ -63,12 +63,14 @@ StepInput::StepInput(Ops& ops, const RunnerLimits& limits)
     : ops_(ops),
       limits_(limits),
       layout_(limits),
-      host_(ops.memory().allocate_host(layout_.num_bytes)),
-      device_(ops.memory().allocate(layout_.num_bytes)) {}
+      device_(ops.memory().allocate(layout_.num_bytes)) {
+  for (int i = 0; i < limits.max_steps_in_flight; ++i)
+    host_.push_back(ops.memory().allocate_host(layout_.num_bytes));
+}
 
 template <typename T>
 T* StepInput::host(const Field& field) const {
-  return reinterpret_cast<T*>(static_cast<char*>(host_.data()) + field.offset);
+  return reinterpret_cast<T*>(static_cast<char*>(filled_->data()) + field.offset);
 }
 
 TensorView StepInput::device(const Field& field, std::initializer_list<int64_t> shape, int64_t row_stride) const {
@@ -230,44 +232,74 @@ StepOutputShape StepInput::output_shape(const StepPlan& plan, const std::vector<
   return shape;
 }
 
-StepTensors StepInput::stage(const StepPlan& plan, const std::vector<SlotState>& slots) {
-  const StepOutputShape shape = output_shape(plan, slots);
-  const int64_t tokens = plan.num_tokens(), rows = shape.num_rows;
-  const auto seqs = static_cast<int64_t>(plan.scheduled.size());
-  TM_ASSERT(tokens <= limits_.max_num_batched_tokens && seqs <= limits_.max_num_seqs &&
-                rows <= limits_.max_logits_rows && shape.num_scored <= limits_.max_scored_rows &&
-                plan.num_hidden() <= limits_.max_hidden_rows,
-            "step {}: {} tokens, {} sequences, {} logits rows, {} scored, {} hidden states exceed the limits",
-            plan.step_id, tokens, seqs, rows, shape.num_scored, plan.num_hidden());
-  flatten(plan, slots);
-  const int64_t num_masked = fill_rows(plan, slots);
-  const int num_groups = static_cast<int>(limits_.kv_groups.size());
-  for (int g = 0; g < num_groups; ++g) fill_group(g, plan, slots);
-  ops_.stream().copy(device_.data(), host_.data(), layout_.small_bytes);
-  copy_used(layout_.masked_ids, num_masked);
-  fill_hidden(plan);
-  fill_scored(plan, slots);
-  if (shape.list_width > 0) fill_lists(plan, slots, shape.list_width);
+StepSizes StepInput::sizes_of(const StepPlan& plan) {
+  return {plan.num_tokens(), static_cast<int64_t>(plan.scheduled.size()), plan.num_logits_rows()};
+}
+
+void StepInput::pad(const StepPlan& plan, const StepSizes& sizes, int32_t num_masked) {
+  const StepSizes used = sizes_of(plan);
+  const auto fill = [&](const Field& field, int64_t from, int64_t to, auto value) {
+    std::fill(host<decltype(value)>(field) + from, host<decltype(value)>(field) + to, value);
+  };
+  fill(layout_.token_ids, used.num_tokens, sizes.num_tokens, int32_t{0});
+  fill(layout_.positions, used.num_tokens, sizes.num_tokens, int64_t{0});
+  for (const Field& mapping : layout_.slot_mappings)
+    fill(mapping, used.num_tokens, sizes.num_tokens, int64_t{-1});
+  fill(layout_.cu_seqlens, used.num_sequences + 1, sizes.num_sequences + 1, static_cast<int32_t>(used.num_tokens));
+  fill(layout_.seq_lens, used.num_sequences, sizes.num_sequences, int64_t{0});
+  fill(layout_.row_tokens, used.num_rows, sizes.num_rows, int32_t{0});
+  fill(layout_.row_slots, used.num_rows, sizes.num_rows, static_cast<int32_t>(padding_slot()));
+  fill(layout_.forced_ids, used.num_rows, sizes.num_rows, int32_t{-1});
+  fill(layout_.masked_offsets, used.num_rows + 1, sizes.num_rows + 1, num_masked);
+}
+
+StepTensors StepInput::views(const StepSizes& sizes) const {
+  const auto [tokens, seqs, rows] = sizes;
   StepTensors step;
   step.token_ids = device(layout_.token_ids, {tokens});
   step.positions = device(layout_.positions, {tokens});
   step.cu_seqlens = device(layout_.cu_seqlens, {seqs + 1});
   step.seq_lens = device(layout_.seq_lens, {seqs});
   step.rows = {device(layout_.row_tokens, {rows}), device(layout_.row_slots, {rows}), device(layout_.forced_ids, {rows}),
-               device(layout_.masked_offsets, {rows + 1}), device(layout_.masked_ids, {num_masked})};
+               device(layout_.masked_offsets, {rows + 1}),
+               device(layout_.masked_ids, {limits_.max_logits_rows * kMaxMaskedTokenIds})};
+  step.scored_tokens = device(layout_.scored_tokens, {0});
+  step.num_groups = static_cast<int>(limits_.kv_groups.size());
+  for (size_t g = 0; g < limits_.kv_groups.size(); ++g) {
+    step.groups[g].slot_mapping = device(layout_.slot_mappings[g], {tokens});
+    step.groups[g].block_table = device(layout_.block_tables[g], {seqs, layout_.max_blocks[g]});
+  }
+  return step;
+}
+
+StepTensors StepInput::stage(const StepPlan& plan, const std::vector<SlotState>& slots, const StepSizes& sizes,
+                             int flight) {
+  const StepOutputShape shape = output_shape(plan, slots);
+  TM_ASSERT(sizes.num_tokens <= limits_.max_num_batched_tokens && sizes.num_sequences <= limits_.max_num_seqs &&
+                sizes.num_rows <= limits_.max_logits_rows && shape.num_scored <= limits_.max_scored_rows &&
+                plan.num_hidden() <= limits_.max_hidden_rows,
+            "step {}: {} tokens, {} sequences, {} logits rows, {} scored, {} hidden states exceed the limits",
+            plan.step_id, sizes.num_tokens, sizes.num_sequences, sizes.num_rows, shape.num_scored, plan.num_hidden());
+  filled_ = &host_.at(static_cast<size_t>(flight));
+  flatten(plan, slots);
+  const int64_t num_masked = fill_rows(plan, slots);
+  for (size_t g = 0; g < limits_.kv_groups.size(); ++g) fill_group(static_cast<int>(g), plan, slots);
+  pad(plan, sizes, static_cast<int32_t>(num_masked));
+  ops_.stream().copy(device_.data(), filled_->data(), layout_.small_bytes);
+  copy_used(layout_.masked_ids, num_masked);
+  fill_hidden(plan);
+  fill_scored(plan, slots);
+  if (shape.list_width > 0) fill_lists(plan, slots, shape.list_width);
+  StepTensors step = views(sizes);
   step.rows.shortlist = shortlist_of(plan, slots);
   if (shape.num_logprobs >= 0) {
-    step.sampled = {{}, device(layout_.num_logprobs, {rows}), device(layout_.listed_slots, {rows})};
+    step.sampled = {
+        {}, device(layout_.num_logprobs, {sizes.num_rows}), device(layout_.listed_slots, {sizes.num_rows})};
   }
   step.scored_tokens = device(layout_.scored_tokens, {shape.num_scored});
   step.scored = {device(layout_.scored_ids, {shape.num_scored}), device(layout_.scored_num_logprobs, {shape.num_scored}),
                  device(layout_.scored_listed_slots, {shape.num_scored})};
   if (shape.list_width > 0) step.scored_lists = device(layout_.scored_lists, {shape.num_scored, shape.list_width});
-  step.num_groups = num_groups;
-  for (int g = 0; g < num_groups; ++g) {
-    step.groups[g].slot_mapping = device(layout_.slot_mappings[g], {tokens});
-    step.groups[g].block_table = device(layout_.block_tables[g], {seqs, layout_.max_blocks[g]});
-  }
   return step;
 }
 

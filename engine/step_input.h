@@ -23,17 +23,30 @@ struct SlotState {
   int64_t shortlist = 0;  ///< shortlist_capacity() of its parameters
 };
 
-/// The flattened batch of one step: fixed device buffers, filled from pinned host memory. One StepInput per step in
-/// flight.
+/// What the tensors of a step are for: its own sizes, or larger ones that it is padded to.
+struct StepSizes {
+  int64_t num_tokens = 0, num_sequences = 0, num_rows = 0;
+};
+
+/// The flattened batch of a step: fixed device buffers, filled from pinned host memory. Each step in flight has host
+/// memory of its own (`flight`, below max_steps_in_flight); the device's is that of the step that runs.
 class StepInput {
  public:
   StepInput(Ops& ops, const RunnerLimits& limits);
-  /// Device memory that it takes, and as much on the host.
+  /// Device memory that it takes, and as much on the host for each step in flight.
   static int64_t device_bytes(const RunnerLimits& limits);
+  /// The plan's own sizes.
+  static StepSizes sizes_of(const StepPlan& plan);
 
   /// Fills the host side from the plan and the slots (deltas already applied), copies it to the device, and returns the
-  /// step's views; they stay valid until the next call.
-  StepTensors stage(const StepPlan& plan, const std::vector<SlotState>& slots);
+  /// step's views. sizes: at least the plan's; what is behind the plan's is padding: tokens of no sequence that are
+  /// written nowhere, sequences of no tokens, rows of token 0 for the slot behind the last one.
+  StepTensors stage(const StepPlan& plan, const std::vector<SlotState>& slots, const StepSizes& sizes, int flight = 0);
+  StepTensors stage(const StepPlan& plan, const std::vector<SlotState>& slots) {
+    return stage(plan, slots, sizes_of(plan));
+  }
+  /// Views of such sizes, without reports, scores and a shortlist: those that stage() returns for steps that have none.
+  StepTensors views(const StepSizes& sizes) const;
   /// Of the plan staged last: the tokens whose hidden states are wanted, [H] i32 on the device.
   TensorView hidden_tokens() const { return device(layout_.hidden_tokens, {num_hidden_}); }
   /// Rows of scores that a slot has in the step: per position the most likely tokens, then its list, where it has them.
@@ -59,6 +72,8 @@ class StepInput {
   };
   template <typename T>
   T* host(const Field& field) const;
+  int64_t padding_slot() const { return limits_.max_num_seqs; }
+  void pad(const StepPlan& plan, const StepSizes& sizes, int32_t num_masked);
   TensorView device(const Field& field, std::initializer_list<int64_t> shape, int64_t row_stride = -1) const;
   void copy_used(const Field& field, int64_t count);
   void flatten(const StepPlan& plan, const std::vector<SlotState>& slots);
@@ -72,7 +87,9 @@ class StepInput {
   RunnerLimits limits_;
   Layout layout_;
   int64_t num_hidden_ = 0;
-  Buffer host_, device_;
+  std::vector<Buffer> host_;        // by flight
+  const Buffer* filled_ = nullptr;  // the one in use
+  Buffer device_;
 };
 
 }  // namespace tokenmill

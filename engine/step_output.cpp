@@ -36,12 +36,14 @@ int64_t StepOutput::device_bytes(const RunnerLimits& limits) { return layout(lim
 StepOutput::StepOutput(Ops& ops, const RunnerLimits& limits)
     : ops_(ops),
       layout_(layout(limits)),
-      host_(ops.memory().allocate_host(layout_.num_bytes)),
-      device_(ops.memory().allocate(layout_.num_bytes)) {}
+      device_(ops.memory().allocate(layout_.num_bytes)) {
+  for (int i = 0; i < limits.max_steps_in_flight; ++i)
+    host_.push_back(ops.memory().allocate_host(layout_.num_bytes));
+}
 
 HeadOutput StepOutput::views(const StepOutputShape& shape, const Buffer& buffer) const {
   auto* base = static_cast<char*>(buffer.data());
-  const bool is_host = ops_.device().kind == DeviceKind::kCpu || &buffer == &host_;
+  const bool is_host = ops_.device().kind == DeviceKind::kCpu || &buffer != &device_;
   const auto vector = [&](int64_t offset, DType dtype, int64_t count) {
     return TensorView(base + offset, dtype, {count}, is_host);
   };
@@ -74,21 +76,22 @@ HeadOutput StepOutput::views(const StepOutputShape& shape, const Buffer& buffer)
   return out;
 }
 
-void StepOutput::copy(const TensorView& view) {
+void StepOutput::copy(const TensorView& view, const Buffer& host) {
   const auto* from = static_cast<const char*>(view.data());
   const int64_t offset = from - static_cast<const char*>(device_.data());
-  ops_.stream().copy(static_cast<char*>(host_.data()) + offset, from, view.num_elements() * 4);
+  ops_.stream().copy(static_cast<char*>(host.data()) + offset, from, view.num_elements() * 4);
 }
 
-void StepOutput::fetch(const StepOutputShape& shape) {
+void StepOutput::fetch(const StepOutputShape& shape, int flight) {
   const HeadOutput out = device(shape);
-  const auto copy_all = [this](const LogprobResult& result) {
+  const Buffer& host = host_.at(static_cast<size_t>(flight));
+  const auto copy_all = [&](const LogprobResult& result) {
     for (const TensorView* view :
          {&result.logprobs, &result.ranks, &result.status, &result.top_ids, &result.top_logprobs, &result.top_ranks}) {
-      copy(*view);
+      copy(*view, host);
     }
   };
-  for (const TensorView* view : {&out.picked.token_ids, &out.picked.logprobs, &out.picked.status}) copy(*view);
+  for (const TensorView* view : {&out.picked.token_ids, &out.picked.logprobs, &out.picked.status}) copy(*view, host);
   if (shape.num_logprobs >= 0) copy_all(out.sampled);
   if (shape.num_scored > 0) copy_all(out.scored);
 }
@@ -106,8 +109,8 @@ void add_logprobs(const LogprobResult& result, int64_t row, int64_t num_logprobs
 
 }  // namespace
 
-SampledToken StepOutput::sampled(const StepOutputShape& shape, int64_t row, int64_t num_logprobs) const {
-  const HeadOutput out = views(shape, host_);
+SampledToken StepOutput::sampled(const StepOutputShape& shape, int flight, int64_t row, int64_t num_logprobs) const {
+  const HeadOutput out = views(shape, host_.at(static_cast<size_t>(flight)));
   SampledToken token;
   token.token_id = out.picked.token_ids.as<int32_t>()[row];
   token.logprob = out.picked.logprobs.as<float>()[row];
@@ -116,9 +119,9 @@ SampledToken StepOutput::sampled(const StepOutputShape& shape, int64_t row, int6
   return token;
 }
 
-SampledToken StepOutput::scored(const StepOutputShape& shape, int64_t row, int32_t token_id,
+SampledToken StepOutput::scored(const StepOutputShape& shape, int flight, int64_t row, int32_t token_id,
                                 int64_t num_logprobs) const {
-  const HeadOutput out = views(shape, host_);
+  const HeadOutput out = views(shape, host_.at(static_cast<size_t>(flight)));
   SampledToken token;
   token.token_id = token_id;
   token.status = static_cast<SampleStatus>(out.scored.status.as<int32_t>()[row]);

@@ -17,21 +17,23 @@ struct StepOutputShape {
   int64_t list_width = 0;            ///< of the longest list of a scored row
 };
 
-/// What a step brings back, in fixed device buffers with host twins: chosen tokens, and logprobs where they are wanted.
+/// What a step brings back: chosen tokens, and logprobs where they are wanted. In fixed device buffers, which are those
+/// of the step that runs, with a host twin for each step in flight (`flight`, below max_steps_in_flight).
 class StepOutput {
  public:
   StepOutput(Ops& ops, const RunnerLimits& limits);
-  /// Device memory that it takes, and as much on the host.
+  /// Device memory that it takes, and as much on the host for each step in flight.
   static int64_t device_bytes(const RunnerLimits& limits);
 
   /// The views that a step of this shape fills.
   HeadOutput device(const StepOutputShape& shape) const { return views(shape, device_); }
   /// Enqueues the copies to the host; sampled() and scored() may be called when they are done.
-  void fetch(const StepOutputShape& shape);
+  void fetch(const StepOutputShape& shape, int flight = 0);
   /// Sampled row, with num_logprobs others (-1: neither rank nor others).
-  SampledToken sampled(const StepOutputShape& shape, int64_t row, int64_t num_logprobs) const;
+  SampledToken sampled(const StepOutputShape& shape, int flight, int64_t row, int64_t num_logprobs) const;
   /// Scored row of the prompt token token_id.
-  SampledToken scored(const StepOutputShape& shape, int64_t row, int32_t token_id, int64_t num_logprobs) const;
+  SampledToken scored(const StepOutputShape& shape, int flight, int64_t row, int32_t token_id,
+                      int64_t num_logprobs) const;
 
  private:
   /// Byte offsets of the arrays, the same on both sides.
@@ -42,11 +44,12 @@ class StepOutput {
   };
   static Layout layout(const RunnerLimits& limits);
   HeadOutput views(const StepOutputShape& shape, const Buffer& buffer) const;
-  void copy(const TensorView& view);
+  void copy(const TensorView& view, const Buffer& host);
 
   Ops& ops_;
   Layout layout_;
-  Buffer host_, device_;
+  std::vector<Buffer> host_;  // by flight
+  Buffer device_;
 };
 
 }  // namespace tokenmill

@@ -124,6 +124,9 @@ class Ops {
   /// Bytes that the backend takes at most for itself, beside what its callers give it, in steps of these sizes. Part of
   /// the memory plan.
   virtual int64_t workspace_bytes(const WorkspaceRequest& request) const = 0;
+  /// Takes work space for steps of these sizes now, where a step must not: on a GPU. Others take it in their first
+  /// steps.
+  virtual void reserve(const WorkspaceRequest&) {}
 
   // ---- weights --------------------------------------------------------------------------------------------------
   /// Bytes of storage that make_linear / make_embedding need for spec.

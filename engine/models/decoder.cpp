@@ -94,9 +94,10 @@ Activations Decoder::make_activations(DType dtype, int64_t max_tokens, int64_t m
   return a;
 }
 
-/// Through the attention of the stage's last layer.
-void Decoder::attend_all(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a) const {
-  const int64_t num_tokens = a.hidden.rows();
+void Decoder::run_layers(Ops& ops, const StepTensors& step, const SamplingTables& tables,
+                         const Activations& all) const {
+  const int64_t num_tokens = step.token_ids.num_elements();
+  const Activations a = cut(all, num_tokens, 0);
   const Turns turns = num_tokens >= overlap_from_ && tp_->size() > 1
                           ? RowParallelLinear::two_turns(shard_.grid, num_tokens, config_.hidden_size)
                           : Turns{{0, num_tokens}};
@@ -115,15 +116,14 @@ void Decoder::attend_all(Ops& ops, const StepTensors& step, const SamplingTables
     layers_.back().complete(ops, *tp_, {a.attention, a.hidden, a.normed}, a, turns, {}, nullptr);
 }
 
-void Decoder::forward(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& all,
-                      const HeadOutput& out) const {
-  const int64_t num_rows = step.rows.tokens.num_elements();
-  const Activations a = cut(all, step.token_ids.num_elements(), num_rows);
-  attend_all(ops, step, tables, a);
+void Decoder::run_head(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& all,
+                       const HeadOutput& out) const {
   if (!shard_.is_last_stage()) return;
   bring_hidden(ops, step.token_ids.num_elements(), all, out);
   score(ops, step, tables, all, out.scored);
+  const int64_t num_rows = step.rows.tokens.num_elements();
   if (num_rows == 0) return;
+  const Activations a = cut(all, step.token_ids.num_elements(), num_rows);
   vocabulary_.choose(ops, row_outputs(ops, step.rows.tokens, a), step, tables, a.head, out);
 }
 

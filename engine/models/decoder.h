@@ -40,16 +40,20 @@ class Decoder {
   /// What ops.workspace_bytes() needs to know for steps of at most max_tokens and max_rows.
   WorkspaceRequest workspace(DType dtype, int64_t block_size, int64_t max_tokens, int64_t max_rows) const;
 
-  /// One forward pass through this rank's layers. A stage that is not the first begins with the a.hidden that it was
-  /// given, one that is not the last leaves a.hidden for the next. On the last stage out is filled, and a.head holds
-  /// this rank's logits of the R sampled rows (R may be 0) afterwards; scored rows pass through the head in turns of at
-  /// most a's rows, so that their logits are never in memory together; hidden states leave in such turns too. a: uncut, as make_activations gave it. Call
-  /// ops.plan(step) first.
-  void forward(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a,
-               const HeadOutput& out) const;
+  /// A forward pass is run_layers(), then run_head(). Of the step's sizes, the first depends on those of tokens and
+  /// sequences alone, the second on that of rows: its tokens may be any up to a's. a: uncut, as make_activations gave
+  /// it.
+  ///
+  /// This rank's layers, on the last stage through its last attention. A stage that is not the first begins with the
+  /// a.hidden that it was given, one that is not the last leaves a.hidden for the next. Call ops.plan(step) first.
+  void run_layers(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a) const;
+  /// On the last stage: fills out from what run_layers() left. a.head holds this rank's logits of the R sampled rows (R
+  /// may be 0) afterwards; scored rows pass through the head in turns of at most a's rows, so that their logits are
+  /// never in memory together; hidden states leave in such turns too.
+  void run_head(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a,
+                const HeadOutput& out) const;
 
  private:
-  void attend_all(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a) const;
   TensorView row_outputs(Ops& ops, TensorView row_tokens, const Activations& a) const;
   void bring_hidden(Ops& ops, int64_t num_tokens, const Activations& all, const HeadOutput& out) const;
   void score(Ops& ops, const StepTensors& step, const SamplingTables& tables, const Activations& a,

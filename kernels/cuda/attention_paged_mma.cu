@@ -134,10 +134,14 @@ int64_t PagedMmaAttention::workspace_bytes(const WorkspaceRequest& request) {
     if (!has_kernel(spec.dtype, spec.k_dim, spec.v_dim)) continue;
     folded = std::max(folded, folded_bytes(spec.dtype, spec.k_dim));
     const AttentionShape shape = shape_of(spec, request.num_heads, spec.window);
-    // Lists that were outgrown are kept; each is less than the next. No step has more sequences than tokens.
-    bytes += 2 * AttentionPlans::bytes(shape, request.max_num_tokens, request.max_num_tokens);
+    bytes += AttentionPlans::bytes(shape, request.max_num_tokens, request.max_num_tokens);
   }
   return bytes + folded;
+}
+
+void PagedMmaAttention::reserve(const KvSpec& spec, const WorkspaceRequest& request) {
+  // No step has more sequences than tokens.
+  plans_.reserve(shape_of(spec, request.num_heads, spec.window), request.max_num_tokens, request.max_num_tokens);
 }
 
 int PagedMmaAttention::resident_blocks(const void* kernel, int threads, int shared_bytes) {

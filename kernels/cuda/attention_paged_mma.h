@@ -22,6 +22,8 @@ class PagedMmaAttention {
   static int64_t shared_bytes(int64_t head_dim);
   /// Takes the memory that does not depend on a step's size, for such heads. Before any step that has them.
   void prepare(DType dtype, int64_t head_dim);
+  /// The rest, for a group of layers in steps of at most these sizes.
+  void reserve(const KvSpec& spec, const WorkspaceRequest& request);
   void start_step() { plans_.start_step(); }
   void run(cudaStream_t stream, const TensorView& out, const TensorView& q, const StepTensors& step, KvLayer kv,
            const AttentionParams& params);

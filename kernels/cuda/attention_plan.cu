@@ -145,16 +145,20 @@ AttentionPlans::Plan& AttentionPlans::plan_of(const AttentionShape& shape) {
   return plans_.emplace_back(Plan{.shape = shape, .memory = {}});
 }
 
-AttentionWork AttentionPlans::work(const AttentionShape& shape, const StepTensors& step, cudaStream_t stream) {
+void AttentionPlans::reserve(const AttentionShape& shape, int64_t num_tokens, int64_t num_sequences) {
   Plan& plan = plan_of(shape);
-  const int64_t num_tokens = step.positions.cols(), num_sequences = step.seq_lens.cols();
-  if (plan.num_tokens < num_tokens || plan.num_sequences < num_sequences) {
-    plan.num_tokens = std::max(plan.num_tokens, num_tokens);
-    plan.num_sequences = std::max(plan.num_sequences, num_sequences);
-    outgrown_.push_back(std::move(plan.memory));
-    plan.memory = memory_.allocate(bytes(shape, plan.num_tokens, plan.num_sequences));
-    plan.step = -1;
-  }
+  if (num_tokens <= plan.num_tokens && num_sequences <= plan.num_sequences) return;
+  plan.num_tokens = std::max(plan.num_tokens, num_tokens);
+  plan.num_sequences = std::max(plan.num_sequences, num_sequences);
+  outgrown_.push_back(std::move(plan.memory));
+  plan.memory = memory_.allocate(bytes(shape, plan.num_tokens, plan.num_sequences));
+  plan.step = -1;
+}
+
+AttentionWork AttentionPlans::work(const AttentionShape& shape, const StepTensors& step, cudaStream_t stream) {
+  const int64_t num_sequences = step.seq_lens.cols();
+  reserve(shape, step.positions.cols(), num_sequences);
+  Plan& plan = plan_of(shape);
   const Layout layout(shape, plan.num_tokens, plan.num_sequences);
   auto* memory = static_cast<std::byte*>(plan.memory.data());
   const AttentionWork work{.counts = reinterpret_cast<AttentionCounts*>(memory),

@@ -57,14 +57,16 @@ struct AttentionShape {
 };
 
 /// The work lists of a step, made by a kernel when the first attention call of each shape asks for them: nothing of the
-/// step is read by the host, so that a step can be recorded. Memory grows with the step's (bucket) sizes; what a
-/// recording may still name is kept.
+/// step is read by the host, so that a step can be recorded. Memory that has not been reserved grows with the
+/// steps' sizes; what a recording may still name is kept.
 class AttentionPlans {
  public:
   explicit AttentionPlans(CudaMemory& memory) : memory_(memory) {}
   /// A new step: earlier lists are void.
   void start_step() { ++step_; }
   AttentionWork work(const AttentionShape& shape, const StepTensors& step, cudaStream_t stream);
+  /// Takes the memory for steps of at most these sizes.
+  void reserve(const AttentionShape& shape, int64_t num_tokens, int64_t num_sequences);
   /// The most items that a step of these sizes can have.
   static int64_t max_items(const AttentionShape& shape, int64_t num_tokens, int64_t num_sequences);
   static int64_t bytes(const AttentionShape& shape, int64_t num_tokens, int64_t num_sequences);

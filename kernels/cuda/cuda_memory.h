@@ -17,8 +17,7 @@ class CudaMemory : public Memory {
   int64_t total_bytes() const override { return total_; }
   int64_t used_bytes() const override { return used_.load(std::memory_order_relaxed); }
   int64_t peak_bytes() const override { return peak_.load(std::memory_order_relaxed); }
-  /// What the driver would still give, other processes counted.
-  int64_t free_bytes() const;
+  int64_t free_bytes() const override;
   Device device() const { return device_; }
 
  private:

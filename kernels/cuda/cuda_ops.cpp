@@ -70,6 +70,12 @@ int64_t CudaOps::workspace_bytes(const WorkspaceRequest& request) const {
   return Matmul::kWorkspaceBytes + (uses_parts ? paged_mma_.workspace_bytes(request) : 0);
 }
 
+void CudaOps::reserve(const WorkspaceRequest& request) {
+  for (const KvSpec& spec : request.kv_groups) {
+    if (attention_backend(spec) == AttentionBackend::kPagedMma) paged_mma_.reserve(spec, request);
+  }
+}
+
 int64_t CudaOps::linear_bytes(const LinearSpec& spec) {
   return spec.out_features * spec.in_features * dtype_size(spec.compute_dtype);
 }

@@ -37,6 +37,7 @@ class CudaOps final : public Ops {
   Stream& stream() override { return stream_; }
   Memory& memory() override { return memory_; }
   int64_t workspace_bytes(const WorkspaceRequest& request) const override;
+  void reserve(const WorkspaceRequest& request) override;
 
   int64_t linear_bytes(const LinearSpec& spec) override;
   int64_t embedding_bytes(const LinearSpec& spec) override { return linear_bytes(spec); }

@@ -55,6 +55,8 @@ class Memory {
   virtual int64_t total_bytes() const = 0;  ///< capacity of the device
   virtual int64_t used_bytes() const = 0;   ///< allocated through this object now
   virtual int64_t peak_bytes() const = 0;   ///< highest used_bytes so far
+  /// What the device would still give; of a GPU all that others have taken is counted, libraries and graphs too.
+  virtual int64_t free_bytes() const { return total_bytes() - used_bytes(); }
 };
 
 }  // namespace tokenmill

@@ -159,7 +159,7 @@ TEST_CASE("options and commands of later versions are refused by name and absent
   CHECK(error_of({"report", "x"}) == "the command report is not available in this version");
   CHECK(yaml_error("quantization: awq\n") == "job.yaml:1: quantization is not available in this version");
   const std::string help = parse_command_line({"run", "--help"}).text;
-  for (const char* absent : {"expert-parallel", "kv-cache-dtype", "quantization", "enforce-eager"})
+  for (const char* absent : {"expert-parallel", "kv-cache-dtype", "quantization"})
     CHECK_MESSAGE(help.find(absent) == std::string::npos, absent);
   CHECK(parse_command_line({"--help"}).text.find("  report") == std::string::npos);
 }

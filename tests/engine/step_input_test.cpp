@@ -73,6 +73,36 @@ TEST_CASE("a step is flattened in the plan's order: ids, positions, lengths, pla
   }
 }
 
+/// From begin on.
+template <typename T>
+std::vector<T> behind(const std::vector<T>& values, int64_t begin) {
+  return {values.begin() + begin, values.end()};
+}
+
+TEST_CASE("a padded step ends in tokens of no sequence, sequences without tokens and greedy rows of no slot") {
+  StepPlan decode = plan();
+  decode.scheduled.erase(decode.scheduled.begin());
+  for (Ops* ops : test::backends()) {
+    CAPTURE(ops->describe());
+    StepInput input(*ops, limits());
+    for (const StepPlan& plan : {plan(), decode}) {  // what the larger step left behind must not show in the smaller one
+      const StepTensors step = input.stage(plan, slots(), {.num_tokens = 8, .num_sequences = 4, .num_rows = 3});
+      const auto tokens = static_cast<int32_t>(plan.num_tokens());
+      const auto sequences = static_cast<int64_t>(plan.scheduled.size());
+      CHECK(behind(read<int32_t>(*ops, step.token_ids), tokens) == Ids(8 - tokens, 0));
+      CHECK(behind(read<int64_t>(*ops, step.positions), tokens) == Longs(8 - tokens, 0));
+      for (const int group : {0, 1})
+        CHECK(behind(read<int64_t>(*ops, step.groups[group].slot_mapping), tokens) == Longs(8 - tokens, -1));
+      CHECK(behind(read<int32_t>(*ops, step.cu_seqlens), sequences) == Ids(5 - sequences, tokens));
+      CHECK(behind(read<int64_t>(*ops, step.seq_lens), sequences) == Longs(4 - sequences, 0));
+      CHECK(behind(read<int32_t>(*ops, step.rows.tokens), 1) == Ids{0, 0});
+      CHECK(behind(read<int32_t>(*ops, step.rows.slots), 1) == Ids{4, 4});
+      CHECK(behind(read<int32_t>(*ops, step.rows.forced_ids), 1) == Ids{-1, -1});
+      CHECK(behind(read<int32_t>(*ops, step.rows.masked_offsets), 1) == Ids{2, 2, 2});
+    }
+  }
+}
+
 TEST_CASE("a token that has not been collected is named by its slot") {
   for (Ops* ops : test::backends()) {
     CAPTURE(ops->describe());
@@ -96,7 +126,7 @@ TEST_CASE("logits rows carry their slots, constraints and what they report; scor
     CHECK(read<int32_t>(*ops, step.rows.slots) == Ids{0});
     CHECK(read<int32_t>(*ops, step.rows.forced_ids) == Ids{6});
     CHECK(read<int32_t>(*ops, step.rows.masked_offsets) == Ids{0, 2});
-    CHECK(read<int32_t>(*ops, step.rows.masked_ids) == Ids{1, 2});
+    CHECK(read<int32_t>(*ops, step.rows.masked_ids.slice_rows(0, 2)) == Ids{1, 2});
     CHECK(read<int32_t>(*ops, step.sampled.num_top) == Ids{3});
     CHECK(read<int32_t>(*ops, step.sampled.listed_slots) == Ids{0});
     CHECK(read<int32_t>(*ops, step.scored_tokens) == Ids{1, 2, 3, 4});

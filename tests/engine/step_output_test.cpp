@@ -45,23 +45,23 @@ TEST_CASE("what a step filled on the device comes back row by row, with as many 
     fill(*ops, output.device(shape));
     output.fetch(shape);
     ops->stream().wait(ops->stream().record());
-    const SampledToken first = output.sampled(shape, 0, 2);
+    const SampledToken first = output.sampled(shape, 0, 0, 2);
     CHECK(first.token_id == 11);
     CHECK(first.logprob == -0.5f);
     CHECK(first.rank == 2);
     CHECK(first.status == SampleStatus::kFine);
     CHECK(first.top == PositionLogprobs{{5, -0.25f, 1}, {6, -0.5f, 2}});
-    CHECK(output.sampled(shape, 0, 1).top == PositionLogprobs{{5, -0.25f, 1}});
-    CHECK(output.sampled(shape, 0, -1).top.empty());
-    const SampledToken broken = output.sampled(shape, 1, 2);
+    CHECK(output.sampled(shape, 0, 0, 1).top == PositionLogprobs{{5, -0.25f, 1}});
+    CHECK(output.sampled(shape, 0, 0, -1).top.empty());
+    const SampledToken broken = output.sampled(shape, 0, 1, 2);
     CHECK(broken.status == SampleStatus::kNonFinite);
     CHECK(broken.top.empty());
-    const SampledToken scored = output.scored(shape, 1, 33, 1);
+    const SampledToken scored = output.scored(shape, 0, 1, 33, 1);
     CHECK(scored.token_id == 33);
     CHECK(scored.logprob == -4);
     CHECK(scored.rank == 8);
     CHECK(scored.top == PositionLogprobs{{22, -0.25f, 1}});
-    CHECK(output.scored(shape, 2, 34, 1).status == SampleStatus::kNonFinite);
+    CHECK(output.scored(shape, 0, 2, 34, 1).status == SampleStatus::kNonFinite);
   }
 }
 

@@ -50,7 +50,8 @@ std::vector<std::vector<float>> ModelHarness::step(const std::vector<int32_t>& i
   ops_.plan(tensors);
   const Activations a = cut(activations_, plan.num_tokens(), plan.num_logits_rows());
   const StepOutputShape shape = StepInput::output_shape(plan, slots_);
-  decoder_->forward(ops_, tensors, tables_->tables(), activations_, output_->device(shape));
+  decoder_->run_layers(ops_, tensors, tables_->tables(), activations_);
+  decoder_->run_head(ops_, tensors, tables_->tables(), activations_, output_->device(shape));
   std::vector<std::vector<float>> out;
   for (size_t r = 0; r < wanted.size(); ++r) {
     out.emplace_back(config().vocab_size);

@@ -15,7 +15,7 @@ namespace tokenmill::test {
 /// A tiny model of tests/data with its runner: 192 positions, blocks of 16.
 struct Loaded {
   Loaded(Ops& ops, const std::string& name, int64_t max_num_seqs, int64_t max_tokens, DType dtype = DType::kF32,
-         int64_t num_blocks = 40)
+         int64_t num_blocks = 40, int steps_in_flight = 1)
       : checkpoint(std::string(TM_TEST_DATA) + "/models/" + name),
         builder(ops, checkpoint.weights(), dtype),
         decoder(checkpoint.config(), whole_model(checkpoint.config()), 192, builder) {
@@ -25,6 +25,7 @@ struct Loaded {
     limits.num_blocks.assign(limits.kv_groups.size(), num_blocks);
     limits.max_num_seqs = limits.max_logits_rows = max_num_seqs;
     limits.max_num_batched_tokens = max_tokens;
+    limits.max_steps_in_flight = steps_in_flight;
     limits.max_scored_rows = 32;
     limits.max_hidden_rows = max_tokens;
     limits.max_model_len = 192;
