@@ -1,9 +1,10 @@
-"""--device cuda, on the emulated device: transformers' tokens of every tiny model by each attention backend, the CPU's tokens
-alone and in replicas; what a GPU cannot do yet is refused by name."""
+"""--device cuda, on the emulated device: transformers' tokens of every tiny model by each attention backend, by replayed
+graphs and by single launches, in whatever order the device's streams run; the CPU's tokens alone and in replicas; what a GPU
+cannot do yet is refused by name."""
 import json
 import unittest
 
-from harness import DATA, Case
+from harness import DATA, Case, environment
 
 ROWS = [{"prompt_token_ids": [i + 4, 9, 30 + i] + list(range(5, 5 + 9 * (i % 3))), "max_tokens": 5, "ignore_eos": True,
          "return_token_ids": True} for i in range(6)]
@@ -34,16 +35,20 @@ class Golden(Case):
         """gap_guard: where the two best logits are as close as that, dtype's rounding may choose the other. The share of
         the tokens that was judged."""
         self.assertEqual(architectures(models), architectures(GOLDEN))
-        judged = 0
+        judged, seen = 0, set()
         for name in models:
             cases = [case for case in GOLDEN[name]["cases"] if case["name"] in CASES]
             self.assertEqual(len(cases), len(CASES))
             rows = [{"prompt_token_ids": case["prompt_ids"], "max_tokens": num_tokens, "ignore_eos": True,
                      "return_token_ids": True} for case in cases]
             with self.subTest(model=name):
-                result = self.job(rows, "--device", "cuda", "--attention-backend", backend, "--dtype", dtype,
-                                  "--temperature", "0", "--max-model-len", "192", "--num-gpu-blocks-override", "200",
-                                  "--threads", "1", model=DATA / "models" / name)
+                flags = ["--device", "cuda", "--attention-backend", backend, "--dtype", dtype, "--temperature", "0",
+                         "--max-model-len", "192", "--num-gpu-blocks-override", "200", "--threads", "1"]
+                result = self.job(rows, *flags, model=DATA / "models" / name)
+                if architectures([name]) - seen:  # by single launches, too
+                    eager = self.job(rows, *flags, "--enforce-eager", model=DATA / "models" / name)
+                    self.assertEqual(eager.bytes, result.bytes)
+                seen |= architectures([name])
                 for case, row in zip(cases, result.rows):
                     gaps = case["gaps"][:num_tokens]
                     end = next((i for i, gap in enumerate(gaps) if gap < gap_guard), num_tokens)
@@ -61,6 +66,31 @@ class Golden(Case):
     def test_matrix_instructions_refuse_a_head_size_that_they_lack(self):
         result = self.job(ROWS, *FLAGS, "--device", "cuda", "--dtype", "float16", "--attention-backend", "paged_mma", expect=2)
         self.assertIn("--attention-backend paged_mma", result.stderr)
+
+
+class Graphs(Case):
+    """Rows of every kind in steps of many sizes: those that report or score tokens choose them outside of graphs."""
+    ROWS = [{"prompt_token_ids": [5] * 16 + [i + 4, 9, 30 + i] if i % 2 else [7 + i] * (1 + 5 * i), "max_tokens": 2 + i % 4,
+             "ignore_eos": True, "seed": i, "temperature": 0.9 * (i % 4 > 0), "return_token_ids": True}
+            | {1: {"presence_penalty": 0.5}, 2: {"logprobs": 2}, 3: {"n": 2, "top_p": 0.8}, 4: {"prompt_logprobs": 1}}.get(i % 6, {})
+            for i in range(12)]
+    FLAGS = ["--device", "cuda", "--max-num-seqs", "3", "--max-num-batched-tokens", "24", "--max-model-len", "96",
+             "--num-gpu-blocks-override", "20", "--threads", "1"]
+
+    def test_graphs_give_the_bytes_of_single_launches_in_whatever_order_streams_run(self):
+        for backend, model, dtype in (("reference", "tiny-mistral", "float32"), ("paged_mma", "tiny-mistral-head96", "float16")):
+            def run(seed, *flags):
+                return self.job(self.ROWS, *self.FLAGS, "--attention-backend", backend, "--dtype", dtype, *flags,
+                                model=DATA / "models" / model, env=environment(TOKENMILL_EMULATION_SEED=str(seed)))
+            eager = run(0, "--enforce-eager")
+            self.assertEqual(eager.figures("graphs"), [])
+            for seed, *flags in ((3,), (4,), (5, "--max-cudagraph-capture-size", "8")):
+                with self.subTest(backend=backend, seed=seed):
+                    graphs = run(seed, *flags)
+                    self.assertEqual(graphs.bytes, eager.bytes)
+                    self.assertEqual(graphs.figures("largest"), [8 if flags else 24])
+                    self.assertEqual(graphs.figures("eager_layers")[0] > 0, bool(flags))
+                    self.assertGreater(graphs.figures("eager_heads")[0], 0)
 
 
 class Cuda(Case):
