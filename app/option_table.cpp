@@ -307,9 +307,9 @@ const std::vector<OptionSpec> kBeforeSampling = {
      [](RunOptions& o, const Setting& s) { o.cpu_isa = read_word(s, {"auto", "avx2", "avx512", "avx512_bf16"}); },
      shown<&RunOptions::cpu_isa>},
     {"attention-backend", "Devices and ranks", S::kValue, "NAME",
-     "attention of a CUDA device: auto, reference or paged_mma", "auto", kEngines | kBenchKernels,
+     "attention of a CUDA device: auto, reference, paged_mma or paged_wgmma", "auto", kEngines | kBenchKernels,
      [](RunOptions& o, const Setting& s) {
-       o.attention_backend = read_word(s, {"auto", "reference", "paged_mma"});
+       o.attention_backend = read_word(s, {"auto", "reference", "paged_mma", "paged_wgmma"});
      },
      shown<&RunOptions::attention_backend>},
     {"enforce-eager", "Devices and ranks", S::kSwitch, "BOOL",

@@ -296,7 +296,7 @@ int64_t canonical_block_bytes(const KvSpec& spec);
 struct OpsOptions {
   int num_threads = 1;
   std::string cpu_isa = "auto";  ///< auto, avx2, avx512, avx512_bf16
-  std::string attention_backend = "auto";  ///< of a CUDA device: auto, reference, paged_mma
+  std::string attention_backend = "auto";  ///< of a CUDA device: auto, reference, paged_mma, paged_wgmma
   /// Of device memory for long contexts in decode, whose splits are computed apart as far as it reaches. Results do not
   /// depend on it.
   int64_t attention_part_bytes = int64_t{64} << 20;

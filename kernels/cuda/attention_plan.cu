@@ -1,4 +1,4 @@
-// Work lists of attention "paged_mma": which row tiles and splits a step has.
+// Work lists of the attention backends with matrix instructions: which row tiles and splits a step has.
 // Work:   one block. Threads over sequences, with running sums of what they need; then threads over the items.
 // Order:  items by sequence. Splits are computed apart where a sequence has but one small row tile (decode), in order
 // of
@@ -60,8 +60,8 @@ __device__ Demand demand_of(const PlanCall& call, int sequence) {
   if (demand.rows > kSmallRows) return demand;
   const int64_t first = call.positions[begin], last = call.positions[end - 1];
   const int64_t low = call.shape.window > 0 && first >= call.shape.window ? first + 1 - call.shape.window : 0;
-  demand.first_split = static_cast<int>(low / kKvSplit);
-  const int splits = static_cast<int>(last / kKvSplit) + 1 - demand.first_split;
+  demand.first_split = static_cast<int>(low / call.shape.tiles.split);
+  const int splits = static_cast<int>(last / call.shape.tiles.split) + 1 - demand.first_split;
   demand.splits = splits > 1 ? splits : 0;
   return demand;
 }
@@ -80,8 +80,9 @@ __device__ void fill_item(const PlanCall& call, int index) {
     item.split = share.first_split + local;
     item.part = share.first_part + local;
   } else {
-    item.first_row = local * kLargeRows;
-    item.num_rows = rows - item.first_row < kLargeRows ? rows - item.first_row : kLargeRows;
+    const int most = call.shape.tiles.rows;
+    item.first_row = local * most;
+    item.num_rows = rows - item.first_row < most ? rows - item.first_row : most;
   }
   call.work.items[index] = item;
 }
@@ -95,7 +96,7 @@ __global__ void plan_attention_kernel(PlanCall call) {
     int parts = 0, items = 0, merges = 0;
     const int first_part = all_parts + sum_before(demand.splits, parts);
     const bool apart = demand.splits > 0 && first_part + demand.splits <= call.shape.max_parts;
-    const int tiles = (demand.rows + kLargeRows - 1) / kLargeRows;
+    const int tiles = (demand.rows + call.shape.tiles.rows - 1) / call.shape.tiles.rows;
     const int first_item = all.items + sum_before(apart ? demand.splits : tiles, items);
     const int merge = all.merges + sum_before(apart ? 1 : 0, merges);
     if (sequence < call.num_sequences) {
@@ -131,7 +132,7 @@ struct Layout {
 }  // namespace
 
 int64_t AttentionPlans::max_items(const AttentionShape& shape, int64_t num_tokens, int64_t num_sequences) {
-  return num_tokens * shape.group / kLargeRows + num_sequences + shape.max_parts;
+  return num_tokens * shape.group / shape.tiles.rows + num_sequences + shape.max_parts;
 }
 
 int64_t AttentionPlans::bytes(const AttentionShape& shape, int64_t num_tokens, int64_t num_sequences) {

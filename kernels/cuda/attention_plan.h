@@ -10,9 +10,15 @@
 namespace tokenmill::cuda {
 
 /// A sequence's query rows for one KV head are numbered token by token: row = token in the step * group + head in the
-/// group. A row tile is kLargeRows of them; one with at most kSmallRows is computed by the warps in another division.
-constexpr int kLargeRows = 64;
+/// group. The splits of a tile of at most kSmallRows rows may be computed apart.
 constexpr int kSmallRows = 16;
+
+/// How a backend cuts its work.
+struct AttentionTiles {
+  int32_t rows;   ///< of a row tile
+  int32_t split;  ///< positions of a split
+  bool operator==(const AttentionTiles&) const = default;
+};
 
 /// What one block does for one KV head: a row tile against all positions that its rows see, or against one split of
 /// them.
@@ -50,6 +56,7 @@ struct AttentionWork {
 
 /// What a plan depends on besides the step: attention calls that agree share it.
 struct AttentionShape {
+  AttentionTiles tiles;
   int32_t group;      ///< query heads per KV head
   int32_t max_parts;  ///< how many parts there is room for
   int64_t window;

@@ -1,6 +1,7 @@
 #pragma once
-// What attention "paged_mma" keeps of a row between tiles and splits, and where. The walk (attention_walk.cuh) and the
-// merge of splits that were computed apart (attention_paged_mma.cu) fold splits by the same functions.
+// What the attention backends with matrix instructions keep of a row between tiles and splits, and where. The walks
+// (attention_walk.cuh, attention_wgmma_walk.cuh) and the merge of splits that were computed apart (attention_paged.cu)
+// fold splits by the same functions.
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/ptx.h"
@@ -10,7 +11,10 @@ namespace tokenmill::cuda {
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kNothingSeen = -INFINITY;
 
-/// Sizes of a block. Shared memory: two stages of (keys, values), the queries, the warps' maxima.
+/// Rows of a row tile of "paged_mma"; one with at most kSmallRows is computed by the warps in another division.
+constexpr int kMmaRows = 64;
+
+/// Sizes of a block of "paged_mma". Shared memory: two stages of (keys, values), the queries, the warps' maxima.
 template <int kDim>
 struct MmaBlock {
   static constexpr int kWarps = kDim > 128 ? 8 : 4;
@@ -18,7 +22,7 @@ struct MmaBlock {
   static constexpr int kChunks = kDim / 8;
   static constexpr int kTileBytes = kKvTile * kDim * 2;
   static constexpr int kQueries = 4 * kTileBytes;
-  static constexpr int kMaxima = kQueries + kLargeRows * kDim * 2;
+  static constexpr int kMaxima = kQueries + kMmaRows * kDim * 2;
   static constexpr int kSharedBytes = kMaxima + kWarps * 16 * static_cast<int>(sizeof(float));
 };
 

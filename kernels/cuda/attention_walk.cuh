@@ -7,10 +7,8 @@
 // head; maxima have no order; the sum of a row is one more column of the second product (P times ones); outputs are one
 // chain over the tile's positions; a tile without visible positions changes nothing. Products and sums whose fusion
 // would be the compiler's choice are written as fmaf.
-#include "kernels/cuda/attention.h"
-#include "kernels/cuda/attention_plan.h"
+#include "kernels/cuda/attention_rows.cuh"
 #include "kernels/cuda/attention_state.cuh"
-#include "kernels/cuda/element.cuh"
 #include "kernels/cuda/mma_tile.cuh"
 #include "kernels/cuda/reduce.cuh"
 
@@ -26,93 +24,49 @@ struct AttentionWalk {
   static constexpr int kOutTiles = kDim / 8 / kColumnWarps;
   using State = RowState<kOutTiles>;
 
-  const AttentionCall<T>& call;
-  const AttentionItem& item;
-  int kv_head;
+  const AttentionRows<T, kDim>& rows;
   unsigned char* shared;
   float* folded;  // this thread's part of FoldedStates
-
   int lane, row_warp, column_warp;
-  int begin_token;              // of the sequence, in the step
-  int low, high;                // positions that some row of the tile sees
-  int full_low, full_high;      // positions that all rows see
-  int row_low[2], row_high[2];  // of this thread's rows
-  const int32_t* table;
+  VisibleRange visible;
 
-  __device__ AttentionWalk(const AttentionCall<T>& attention, const AttentionItem& work, int head,
-                           unsigned char* memory, float* waiting)
-      : call(attention), item(work), kv_head(head), shared(memory), folded(waiting) {
-    const int warp = static_cast<int>(threadIdx.x) / 32;
-    lane = static_cast<int>(threadIdx.x) % 32;
-    row_warp = warp / kColumnWarps;
-    column_warp = warp % kColumnWarps;
-    begin_token = call.cu_seqlens[item.sequence];
-    table = call.block_table + item.sequence * call.block_table_stride;
-    const int first = position(token_of(0)), last = position(token_of(item.num_rows - 1));
-    low = first_visible(first);
-    high = last + 1;
-    full_low = first_visible(last);
-    full_high = first + 1;
-    GPU_UNROLL for (int r = 0; r < 2; ++r) {
-      const bool used = tile_row(r) < item.num_rows;
-      const int p = used ? position(token_of(tile_row(r))) : -1;
-      row_low[r] = used ? first_visible(p) : 0;
-      row_high[r] = p + 1;
-    }
-  }
+  __device__ AttentionWalk(const AttentionRows<T, kDim>& item_rows, unsigned char* memory, float* waiting)
+      : rows(item_rows),
+        shared(memory),
+        folded(waiting),
+        lane(static_cast<int>(threadIdx.x) % 32),
+        row_warp(static_cast<int>(threadIdx.x) / 32 / kColumnWarps),
+        column_warp(static_cast<int>(threadIdx.x) / 32 % kColumnWarps),
+        visible(item_rows, 0, item_rows.item.num_rows - 1, {tile_row(0), tile_row(1)}) {}
 
   /// The tile's row that is this thread's row r.
   __device__ __forceinline__ int tile_row(int r) const { return 16 * row_warp + lane / 4 + 8 * r; }
-  __device__ __forceinline__ int token_of(int row) const { return begin_token + (item.first_row + row) / call.group(); }
-  __device__ __forceinline__ int head_of(int row) const {
-    return kv_head * call.group() + (item.first_row + row) % call.group();
-  }
-  __device__ __forceinline__ int position(int token) const { return static_cast<int>(call.positions[token]); }
-  __device__ __forceinline__ int first_visible(int p) const {
-    return call.params.window > 0 && p >= call.params.window ? p + 1 - static_cast<int>(call.params.window) : 0;
-  }
   /// Offsets in shared memory.
   __device__ __forceinline__ int keys(int stage) const { return 2 * stage * Block::kTileBytes; }
   __device__ __forceinline__ int values(int stage) const { return keys(stage) + Block::kTileBytes; }
 
-  /// Rows of queries, zeros behind the last. wide: they can be read 16 bytes at once.
   __device__ void load_queries(bool wide) const {
     for (int i = static_cast<int>(threadIdx.x); i < 16 * kRowWarps * Block::kChunks; i += Block::kThreads) {
       const int row = i / Block::kChunks, chunk = i % Block::kChunks;
-      uint4 bits = {0, 0, 0, 0};
-      if (row < item.num_rows) {
-        const T* from = call.q + token_of(row) * call.q_stride + head_of(row) * kDim + chunk * 8;
-        if (wide) {
-          bits = *reinterpret_cast<const uint4*>(from);
-        } else {
-          T elements[8];
-          GPU_UNROLL for (int e = 0; e < 8; ++e) elements[e] = from[e];
-          memcpy(&bits, static_cast<const void*>(elements), sizeof(bits));
-        }
-      }
       const int to = chunk_offset<Block::kChunks>(row_offset<Block::kChunks>(Block::kQueries, row), chunk);
-      *reinterpret_cast<uint4*>(shared + to) = bits;
+      *reinterpret_cast<uint4*>(shared + to) = rows.query_chunk(row, chunk, wide);
     }
   }
 
   /// Starts the copies of a tile. What no row sees is not read and becomes zeros: its weights are zeros, and stale
-  /// memory may hold NaN. 16 positions lie in one block (block sizes are multiples of 16).
+  /// memory may hold NaN.
   __device__ __forceinline__ void load_tile(int tile, int stage) const {
     constexpr int kRun = 16;
-    const int64_t to_value = static_cast<int64_t>(call.layout.num_kv_heads) * call.layout.block_size * kDim;
+    const int64_t to_value = rows.key_to_value();
+    const T* pages = rows.call.pages;
     GPU_NO_UNROLL for (int run = 0; run < kKvTile / kRun; ++run) {
       const int base = tile * kKvTile + run * kRun;
-      const bool any = base < high && base + kRun > low;
-      const T* from = call.pages;
-      if (any) {
-        const auto p = static_cast<unsigned>(base), size = static_cast<unsigned>(call.layout.block_size);
-        from += table[p / size] * call.layout.block_elements +
-                call.layout.key_offset(kv_head, static_cast<int64_t>(p % size));
-      }
+      const bool any = base < rows.high && base + kRun > rows.low;
+      const T* from = any ? pages + rows.keys_at(base) : pages;
       GPU_NO_UNROLL for (int i = static_cast<int>(threadIdx.x); i < kRun * Block::kChunks; i += Block::kThreads) {
         const int row = i / Block::kChunks, chunk = i % Block::kChunks;
-        const bool seen = base + row >= low && base + row < high;
-        const T* source = seen ? from + row * kDim + chunk * 8 : call.pages;
+        const bool seen = base + row >= rows.low && base + row < rows.high;
+        const T* source = seen ? from + row * kDim + chunk * 8 : pages;
         const int to = chunk_offset<Block::kChunks>(row_offset<Block::kChunks>(0, row), chunk) + keys(stage) +
                        run * (kRun * Block::kChunks * 16);
         ptx::cp_async<16>(shared + to, source, seen ? 16 : 0);
@@ -137,18 +91,19 @@ struct AttentionWalk {
         Mma<T>::multiply(s[n], a[1], b[2], b[3]);
       }
     }
-    if (call.params.softcap > 0) {
-      const float cap = call.params.softcap, scale = call.params.scale / cap;
+    const AttentionParams& params = rows.call.params;
+    if (params.softcap > 0) {
+      const float cap = params.softcap, scale = params.scale / cap;
       GPU_UNROLL for (int n = 0; n < kScoreTiles; ++n) {
         GPU_UNROLL for (int i = 0; i < 4; ++i) s[n][i] = cap * tanhf(s[n][i] * scale);
       }
     }
     const int base = tile * kKvTile;
-    if (base >= full_low && base + kKvTile <= full_high) return;
+    if (visible.all_see(base, base + kKvTile)) return;
     GPU_UNROLL for (int n = 0; n < kScoreTiles; ++n) {
       GPU_UNROLL for (int i = 0; i < 4; ++i) {
         const int p = base + 8 * (column_warp * kScoreTiles + n) + 2 * (lane % 4) + i % 2;
-        if (p < row_low[i / 2] || p >= row_high[i / 2]) s[n][i] = kNothingSeen;
+        if (!visible.sees(i / 2, p)) s[n][i] = kNothingSeen;
       }
     }
   }
@@ -181,7 +136,7 @@ struct AttentionWalk {
                                           int stage) const {
     float top[2];
     tile_maxima(top, s);
-    const float factor = score_factor(call.params);
+    const float factor = score_factor(rows.call.params);
     GPU_UNROLL for (int r = 0; r < 2; ++r) {
       const float max = fmaxf(state.max[r], top[r]), base = max == kNothingSeen ? 0.0f : max;
       const float keep = ptx::exp2((state.max[r] - base) * factor), shift = -(base * factor);
@@ -244,7 +199,7 @@ struct AttentionWalk {
     State all;
     all.clear();
     if (!first) all.load(folded, Block::kThreads);
-    all.fold(split, score_factor(call.params));
+    all.fold(split, score_factor(rows.call.params));
     if (last) {
       split = all;
     } else {
@@ -278,8 +233,8 @@ struct AttentionWalk {
   __device__ __forceinline__ void store_out(const State& state) const {
     GPU_UNROLL for (int r = 0; r < 2; ++r) {
       const int row = tile_row(r);
-      if (row >= item.num_rows) continue;
-      T* out = call.out + token_of(row) * call.out_stride + head_of(row) * kDim;
+      if (row >= rows.item.num_rows) continue;
+      T* out = rows.out_of(row);
       const float scale = 1.0f / state.sum[2 * r];
       GPU_UNROLL for (int n = 0; n < kOutTiles; ++n) {
         T* pair = out + 8 * (column_warp * kOutTiles + n) + 2 * (lane % 4);
@@ -290,10 +245,10 @@ struct AttentionWalk {
   }
 
   __device__ __forceinline__ void store_part(const State& state, const AttentionParts& parts) const {
-    float* part = parts.part<kDim>(item.part, kv_head, call.layout.num_kv_heads);
+    float* part = parts.part<kDim>(rows.item.part, rows.kv_head, rows.call.layout.num_kv_heads);
     GPU_UNROLL for (int r = 0; r < 2; ++r) {
       const int row = tile_row(r);
-      if (row >= item.num_rows) continue;
+      if (row >= rows.item.num_rows) continue;
       GPU_UNROLL for (int n = 0; n < kOutTiles; ++n) {
         float* pair = part + row * kDim + 8 * (column_warp * kOutTiles + n) + 2 * (lane % 4);
         *reinterpret_cast<float2*>(pair) = make_float2(state.out[n][2 * r], state.out[n][2 * r + 1]);
@@ -307,12 +262,13 @@ struct AttentionWalk {
 
   __device__ void compute(const AttentionParts& parts, bool wide) const {
     load_queries(wide);
-    int begin = low / kKvTile, end = (high + kKvTile - 1) / kKvTile;
-    const bool apart = kRowWarps == 1 && item.split >= 0;
+    int begin = rows.low / kKvTile, end = (rows.high + kKvTile - 1) / kKvTile;
+    const int split = rows.item.split;
+    const bool apart = kRowWarps == 1 && split >= 0;
     if (apart) {
       constexpr int kTiles = kKvSplit / kKvTile;
-      begin = begin > item.split * kTiles ? begin : item.split * kTiles;
-      end = end < (item.split + 1) * kTiles ? end : (item.split + 1) * kTiles;
+      begin = begin > split * kTiles ? begin : split * kTiles;
+      end = end < (split + 1) * kTiles ? end : (split + 1) * kTiles;
     }
     State state;
     run(state, begin, end, apart);

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <vector>
 
 #include "kernels/core/check.h"
+#include "kernels/cuda/attention_paged_mma.h"
+#include "kernels/cuda/attention_paged_wgmma.h"
 #include "kernels/cuda/cuda_kv_pool.h"
 #include "kernels/cuda/cuda_linear.h"
 
@@ -12,14 +14,18 @@ namespace tokenmill::cuda {
 
 std::string describe(const FaultRecord& record) {
   switch (static_cast<Fault>(record.fault)) {
-    case Fault::kNone: return "nothing";
-    case Fault::kRowOutside: return fmt::format("row {} of a matrix of {} rows", record.found, record.limit);
-    case Fault::kKvSlotOutside: return fmt::format("KV slot {} of a pool of {}", record.found, record.limit);
+    case Fault::kNone:
+      return "nothing";
+    case Fault::kRowOutside:
+      return fmt::format("row {} of a matrix of {} rows", record.found, record.limit);
+    case Fault::kKvSlotOutside:
+      return fmt::format("KV slot {} of a pool of {}", record.found, record.limit);
     case Fault::kTopKOfShortlist:
       return fmt::format("a shortlist of a row with top-k {}; it must be 1 to {}", record.found, record.limit);
     case Fault::kShortlistOverflow:
       return fmt::format("a shortlist of {} ids in room for {}", record.found, record.limit);
-    case Fault::kNoIdListed: return fmt::format("no rank has listed an id for row {} of {}", record.found, record.limit);
+    case Fault::kNoIdListed:
+      return fmt::format("no rank has listed an id for row {} of {}", record.found, record.limit);
   }
   return fmt::format("fault {}", record.fault);
 }
@@ -32,8 +38,12 @@ CudaOps::CudaOps(Device device, const OpsOptions& options)
       slot_arguments_(memory_),
       upload_(device, memory_),
       facts_(device_facts(device)),
-      asked_attention_(parse_attention_backend(options.attention_backend)),
-      paged_mma_(memory_, facts_.num_multiprocessors, options.attention_part_bytes) {
+      asked_attention_(parse_attention_backend(options.attention_backend)) {
+  const int multiprocessors = facts_.num_multiprocessors;
+  paged_attention_[AttentionBackend::kPagedMma] =
+      std::make_unique<PagedMmaAttention>(memory_, multiprocessors, options.attention_part_bytes);
+  paged_attention_[AttentionBackend::kPagedWgmma] =
+      std::make_unique<PagedWgmmaAttention>(memory_, multiprocessors, options.attention_part_bytes);
   stream_.add_check(this, [this] { check_fault(); });
 }
 
@@ -47,13 +57,18 @@ std::string CudaOps::describe() const {
 
 std::string CudaOps::numerics() const {
   // What else the choice of attention depends on is the model and, through its shared memory, the architecture.
-  const char* attention = asked_attention_ == AttentionBackend::kReference ? "-reference_attention" : "";
+  const std::string attention =
+      asked_attention_ == AttentionBackend::kAuto ? "" : "-" + to_string(asked_attention_) + "_attention";
 #ifdef TOKENMILL_CUDA_EMULATED
   const char* machine = "-emulated";  // rounds otherwise than a GPU
 #else
   const char* machine = "";
 #endif
   return fmt::format("cuda-sm_{}{}{}", facts_.compute_capability, machine, attention);
+}
+
+void CudaOps::plan(const StepTensors&) {
+  for (const auto& [backend, attention] : paged_attention_) attention->start_step();
 }
 
 void CudaOps::check_fault() const {
@@ -65,14 +80,18 @@ void CudaOps::check_fault() const {
 }
 
 int64_t CudaOps::workspace_bytes(const WorkspaceRequest& request) const {
-  const bool uses_parts = std::ranges::any_of(
-      request.kv_groups, [&](const KvSpec& spec) { return attention_backend(spec) == AttentionBackend::kPagedMma; });
-  return Matmul::kWorkspaceBytes + (uses_parts ? paged_mma_.workspace_bytes(request) : 0);
+  int64_t bytes = Matmul::kWorkspaceBytes;
+  for (const auto& [backend, attention] : paged_attention_) {
+    WorkspaceRequest own = request;
+    std::erase_if(own.kv_groups, [&](const KvSpec& spec) { return attention_backend(spec) != backend; });
+    bytes += attention->workspace_bytes(own);
+  }
+  return bytes;
 }
 
 void CudaOps::reserve(const WorkspaceRequest& request) {
   for (const KvSpec& spec : request.kv_groups) {
-    if (attention_backend(spec) == AttentionBackend::kPagedMma) paged_mma_.reserve(spec, request);
+    if (PagedAttention* attention = paged_attention(spec)) attention->reserve(spec, request);
   }
 }
 
@@ -110,15 +129,15 @@ int64_t CudaOps::kv_block_bytes(const KvSpec& spec) {
 }
 
 std::unique_ptr<KvPool> CudaOps::do_make_kv_pool(const KvSpec& spec, int64_t num_blocks, std::span<std::byte> storage) {
-  if (attention_backend(spec) == AttentionBackend::kPagedMma) paged_mma_.prepare(spec.dtype, spec.k_dim);
+  if (PagedAttention* attention = paged_attention(spec)) attention->prepare(spec.dtype, spec.k_dim);
   return std::make_unique<CudaKvPool>(spec, num_blocks, storage);
 }
 
 void CudaOps::do_copy_blocks(KvPool& pool, std::span<const BlockCopy> copies) {
   const CudaKvPool& own = cuda_pool(pool);
   for (const BlockCopy copy : copies) {
-    TM_CUDA(cudaMemcpyAsync(own.block(copy.destination), own.block(copy.source),
-                            static_cast<size_t>(own.block_bytes()), cudaMemcpyDeviceToDevice, stream_.handle()));
+    TM_CUDA(cudaMemcpyAsync(own.block(copy.destination), own.block(copy.source), static_cast<size_t>(own.block_bytes()),
+                            cudaMemcpyDeviceToDevice, stream_.handle()));
   }
 }
 
@@ -153,11 +172,16 @@ void CudaOps::do_import_blocks(KvPool& pool, std::span<const int32_t> block_ids,
 
 void CudaOps::do_attention(TensorView out, TensorView q, const StepTensors& step, KvLayer kv,
                            const AttentionParams& params) {
-  if (attention_backend(kv.pool->spec()) == AttentionBackend::kPagedMma) {
-    paged_mma_.run(stream_.handle(), out, q, step, kv, params);
+  if (PagedAttention* attention = paged_attention(kv.pool->spec())) {
+    attention->run(stream_.handle(), out, q, step, kv, params);
   } else {
     attention_reference(out, q, step, kv, params);
   }
+}
+
+PagedAttention* CudaOps::paged_attention(const KvSpec& spec) const {
+  const auto found = paged_attention_.find(attention_backend(spec));
+  return found == paged_attention_.end() ? nullptr : found->second.get();
 }
 
 AttentionBackend CudaOps::attention_backend(const KvSpec& spec) const {

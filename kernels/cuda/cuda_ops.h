@@ -1,11 +1,12 @@
 #pragma once
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "kernels/cuda/attention_backend.h"
-#include "kernels/cuda/attention_paged_mma.h"
+#include "kernels/cuda/attention_paged.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/cuda_memory.h"
 #include "kernels/cuda/cuda_stream.h"
@@ -43,7 +44,7 @@ class CudaOps final : public Ops {
   int64_t embedding_bytes(const LinearSpec& spec) override { return linear_bytes(spec); }
   std::unique_ptr<WeightSink> make_vector_sink(TensorView out, const std::vector<LinearPart>& parts) override;
   int64_t kv_block_bytes(const KvSpec& spec) override;
-  void plan(const StepTensors&) override { paged_mma_.start_step(); }
+  void plan(const StepTensors&) override;
 
  private:
   /// One block per row (blocks x threads) on the stream.
@@ -60,6 +61,8 @@ class CudaOps final : public Ops {
   /// out [T, N] f32 += bias [N] of another dtype.
   void add_bias(TensorView out, TensorView bias);
   AttentionBackend attention_backend(const KvSpec& spec) const;
+  /// nullptr: reference.
+  PagedAttention* paged_attention(const KvSpec& spec) const;
   void attention_reference(TensorView out, TensorView q, const StepTensors& step, KvLayer kv,
                            const AttentionParams& params);
 
@@ -112,7 +115,7 @@ class CudaOps final : public Ops {
   WeightUpload upload_;
   DeviceFacts facts_;
   AttentionBackend asked_attention_;
-  mutable PagedMmaAttention paged_mma_;  // asking for its work space fills its table of kernels
+  std::map<AttentionBackend, std::unique_ptr<PagedAttention>> paged_attention_;
 };
 
 }  // namespace tokenmill::cuda

@@ -43,6 +43,13 @@ __device__ __forceinline__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
+/// After a wait: reads of the results d stay behind it. The compiler sees no wait in wgmma_wait, only that d was written
+/// by the instruction before.
+template <int kCount>
+__device__ __forceinline__ void settle(float (&d)[kCount]) {
+  _Pragma("unroll") for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i])::"memory");
+}
+
 // Operand lists of 8, 16, ... registers.
 #define TM_R0 "%0,%1,%2,%3,%4,%5,%6,%7"
 #define TM_R1 "%8,%9,%10,%11,%12,%13,%14,%15"
@@ -165,6 +172,8 @@ template <int kPending>
 inline void wgmma_wait(Site site = Site::here()) {
   emulation::wait_wgmma(kPending, site);
 }
+template <int kCount>
+inline void settle(float (&)[kCount]) {}
 
 #define TM_WGMMA(name, mma_type)                                                                                 \
   template <int kColumns, bool kATransposed = false, bool kBTransposed = false>                                  \

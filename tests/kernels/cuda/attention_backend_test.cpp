@@ -20,11 +20,15 @@ AttentionBackend choice(AttentionBackend asked, DType dtype, int64_t k_dim, int6
 
 }  // namespace
 
-TEST_CASE("paged_mma is chosen for 16-bit heads that it has and that fit the device, reference for all others") {
+TEST_CASE(
+    "paged_wgmma and paged_mma are chosen for 16-bit heads that they have and that fit, reference for all others") {
   const auto asked = AttentionBackend::kAuto;
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
     for (const int64_t dim : {64, 96, 128, 256}) {
-      CHECK(choice(asked, dtype, dim, dim) == AttentionBackend::kPagedMma);
+      const bool has_wgmma = dim == 64 || dim == 128;
+      CHECK(choice(asked, dtype, dim, dim) ==
+            (has_wgmma ? AttentionBackend::kPagedWgmma : AttentionBackend::kPagedMma));
+      CHECK(choice(asked, dtype, dim, dim, kLarge, 100) == AttentionBackend::kPagedMma);
       CHECK(choice(asked, dtype, dim, dim, kMiddle, 80) == AttentionBackend::kPagedMma);
     }
     CHECK(choice(asked, dtype, 128, 128, kSmall, 86) == AttentionBackend::kPagedMma);
@@ -33,6 +37,7 @@ TEST_CASE("paged_mma is chosen for 16-bit heads that it has and that fit the dev
     CHECK(choice(asked, dtype, 128, 64) == AttentionBackend::kReference);
   }
   CHECK(choice(asked, DType::kF32, 64, 64) == AttentionBackend::kReference);
+  CHECK(choice(AttentionBackend::kPagedMma, DType::kBF16, 64, 64) == AttentionBackend::kPagedMma);
   CHECK(choice(AttentionBackend::kReference, DType::kBF16, 64, 64) == AttentionBackend::kReference);
 }
 
@@ -41,8 +46,12 @@ TEST_CASE("a backend that does not take the model, or does not exist, is refused
                        doctest::Contains("this model has float32"), Error);
   CHECK_THROWS_WITH_AS(choice(AttentionBackend::kPagedMma, DType::kBF16, 256, 256, kSmall, 86),
                        doctest::Contains("sizes of 64, 96, 128 on this device (sm_86"), Error);
-  CHECK_THROWS_WITH_AS(parse_attention_backend("flash"), doctest::Contains("choose auto, reference or paged_mma"),
-                       Error);
+  CHECK_THROWS_WITH_AS(choice(AttentionBackend::kPagedWgmma, DType::kBF16, 96, 96),
+                       doctest::Contains("sizes of 64, 128 on this device (sm_90"), Error);
+  CHECK_THROWS_WITH_AS(choice(AttentionBackend::kPagedWgmma, DType::kBF16, 64, 64, kMiddle, 80),
+                       doctest::Contains("paged_wgmma is for sm_90; this device is sm_80"), Error);
+  CHECK_THROWS_WITH_AS(parse_attention_backend("flash"),
+                       doctest::Contains("choose auto, reference, paged_mma or paged_wgmma"), Error);
   OpsOptions options;
   options.attention_backend = "paged_mma";
   CHECK_THROWS_WITH_AS(make_ops({}, options), doctest::Contains("is for --device cuda"), Error);
@@ -51,8 +60,7 @@ TEST_CASE("a backend that does not take the model, or does not exist, is refused
 TEST_CASE("a device says which attention it has, and refuses pools that a forced backend does not take") {
   const auto device = test::cuda_device();
   if (!device) return;
-  CHECK(make_ops(*device, {})->describe().find("attention paged_mma (bfloat16, float16; heads of 64") !=
-        std::string::npos);
+  CHECK(make_ops(*device, {})->describe().find("paged_mma (bfloat16, float16; heads of 64") != std::string::npos);
   OpsOptions options;
   options.attention_backend = "reference";
   const auto reference = make_ops(*device, options);

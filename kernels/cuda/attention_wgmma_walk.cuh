@@ -1,0 +1,450 @@
+#pragma once
+// One item against the keys and values of one KV head, for attention_paged_wgmma.cu: FlashAttention-3 (Shah et al.,
+// arXiv:2407.08608). A producer warp fills a ring of tiles of kTile positions by tensor copies; two consumer warpgroups
+// take 64 rows each. A warpgroup starts a tile's scores before the product of the tile before with its values, and
+// works on the weights while that product runs; where both have rows, one's weights run under the other's products.
+//
+// Numbers of a row come out of the same operations in the same order whatever rows and tiles come along, as in
+// attention_walk.cuh: scores and outputs are chains of products in one order; the sum of a row is four partial sums, of
+// the columns of each thread, added up where a split ends; a tile without visible positions changes nothing.
+#include "kernels/cuda/attention_rows.cuh"
+#include "kernels/cuda/attention_state.cuh"
+#include "kernels/cuda/mma_tile.cuh"
+#include "kernels/cuda/ptx.h"
+#include "kernels/cuda/reduce.cuh"
+
+namespace tokenmill::cuda {
+
+/// Sizes of a block. Shared memory: stages of (keys, values), each warpgroup's queries, barriers. A tile of keys,
+/// values or queries is halves of 64 dimensions, rows of 128 swizzled bytes.
+template <int kDim>
+struct WgmmaBlock {
+  static constexpr int kConsumers = 2, kRows = 64 * kConsumers;
+  static constexpr int kThreads = 128 * (1 + kConsumers);
+  static constexpr int kTile = 128, kSplit = 1024;  // positions
+  static constexpr int kStages = 2;
+  // Of a thread, and such that nothing is spilled: 128 x (producer + consumers x consumer) are at most 65,536.
+  static constexpr int kProducerRegisters = kDim == 64 ? 56 : 40, kConsumerRegisters = kDim == 64 ? 224 : 232;
+  static constexpr int kHalves = kDim / 64;
+  static constexpr int kHalfBytes = kTile * 128, kTileBytes = kHalves * kHalfBytes;
+  static constexpr int kQueryHalfBytes = 64 * 128, kQueryBytes = kHalves * kQueryHalfBytes;
+  static constexpr int kQueries = 2 * kStages * kTileBytes;
+  static constexpr int kBarriers = kQueries + kConsumers * kQueryBytes;
+  static constexpr int kSharedBytes = kBarriers + 4 * kStages * static_cast<int>(sizeof(uint64_t));
+  static constexpr int kFoldedFloats = kDim / 2 + 4;  // of a consumer thread
+  static_assert(kDim % 64 == 0);
+
+  static __device__ unsigned char* keys(unsigned char* shared, int stage) { return shared + 2 * stage * kTileBytes; }
+  static __device__ unsigned char* values(unsigned char* shared, int stage) { return keys(shared, stage) + kTileBytes; }
+};
+
+/// Named barriers: the warpgroups' turns at the products, and the threads of one warpgroup.
+constexpr int kTurnBarrier = 1, kGroupBarrier = 3;
+
+/// The ring's barriers. Keys and values have their own, so that scores begin before the values have come. `filled`
+/// counts the producer's lanes and their bytes, `free` the consumers' warps.
+template <int kDim>
+struct TileRing {
+  using Block = WgmmaBlock<kDim>;
+  uint64_t* barriers;
+  int tile = 0;  // tiles so far, of all items
+
+  __device__ uint64_t* filled(bool is_key, int stage) const { return barriers + 2 * stage + (is_key ? 0 : 1); }
+  __device__ uint64_t* free(bool is_key, int stage) const { return filled(is_key, stage) + 2 * Block::kStages; }
+  __device__ void init() const {
+    for (int stage = 0; stage < Block::kStages; ++stage) {
+      for (const bool is_key : {true, false}) {
+        ptx::mbarrier_init(filled(is_key, stage), 32);
+        ptx::mbarrier_init(free(is_key, stage), 4 * Block::kConsumers);
+      }
+    }
+  }
+  static __device__ __forceinline__ int stage_of(int tile) { return tile % Block::kStages; }
+  static __device__ __forceinline__ int parity_of(int tile) { return tile / Block::kStages % 2; }
+  __device__ __forceinline__ void wait_filled(bool is_key, int n) const {
+    ptx::mbarrier_wait(filled(is_key, stage_of(n)), parity_of(n));
+  }
+  /// A consumer's warp has read the tile.
+  __device__ __forceinline__ void release(bool is_key, int n) const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(free(is_key, stage_of(n)));
+  }
+  __device__ __forceinline__ void wait_free(bool is_key, int n) const {
+    ptx::mbarrier_wait(free(is_key, stage_of(n)), parity_of(n) ^ 1);
+  }
+};
+
+/// Tiles [begin, end) of an item's positions: all that its rows see, or those in its split.
+template <typename T, int kDim>
+struct TileRange {
+  using Block = WgmmaBlock<kDim>;
+  static constexpr int kSplitTiles = Block::kSplit / Block::kTile;
+  int begin, end;
+  __device__ explicit TileRange(const AttentionRows<T, kDim>& rows) {
+    begin = rows.low / Block::kTile;
+    end = (rows.high + Block::kTile - 1) / Block::kTile;
+    if (rows.item.split < 0) return;
+    const int first = rows.item.split * kSplitTiles;
+    begin = begin > first ? begin : first;
+    end = end < first + kSplitTiles ? end : first + kSplitTiles;
+  }
+};
+
+/// The producer warp. Tensor copies take 16 positions of 64 dimensions: all of one block (block sizes are multiples of
+/// 16).
+template <typename T, int kDim>
+struct TileProducer {
+  using Block = WgmmaBlock<kDim>;
+  static constexpr int kRun = 16, kRuns = Block::kTile / kRun, kRunBytes = kRun * 128;
+  const AttentionRows<T, kDim>& rows;
+  const CUtensorMap* pages;  // rows of kDim elements, boxes of 16 x 64
+  int64_t first_row;         // of block 0's first key of this layer in the map
+  unsigned char* shared;
+
+  __device__ __forceinline__ int lane() const { return static_cast<int>(threadIdx.x) % 32; }
+  __device__ __forceinline__ bool any_seen(int base) const { return base < rows.high && base + kRun > rows.low; }
+  __device__ __forceinline__ bool all_seen(int base) const { return base >= rows.low && base + kRun <= rows.high; }
+
+  /// Each lane one box, then its arrival. Keys: whatever holds a position that is seen, scores of others are masked.
+  /// Values: runs that are seen in whole.
+  __device__ __forceinline__ void copy(const TileRing<kDim>& ring, bool is_key, int tile, int n) const {
+    const int run = lane() % kRuns, half = lane() / kRuns, base = tile * Block::kTile + run * kRun;
+    uint64_t* barrier = ring.filled(is_key, ring.stage_of(n));
+    if (half >= Block::kHalves || !(is_key ? any_seen(base) : all_seen(base))) {
+      ptx::mbarrier_arrive(barrier);
+      return;
+    }
+    unsigned char* to = (is_key ? Block::keys(shared, ring.stage_of(n)) : Block::values(shared, ring.stage_of(n))) +
+                        half * Block::kHalfBytes + run * kRunBytes;
+    const int64_t row = first_row + (rows.keys_at(base) + (is_key ? 0 : rows.key_to_value())) / kDim;
+    ptx::mbarrier_arrive_expect_tx(barrier, kRunBytes);
+    ptx::tensor_load(to, pages, {64 * half, static_cast<int>(row)}, barrier);
+  }
+
+  /// The other runs of values. What no row sees becomes zeros: its weights are zeros, and stale memory may hold NaN.
+  __device__ __forceinline__ void fill_values(int tile, int stage) const {
+    constexpr int kUnits = kDim / 8;  // of 16 bytes in a row
+    bool any = false;
+    GPU_NO_UNROLL for (int run = 0; run < kRuns; ++run) {
+      const int base = tile * Block::kTile + run * kRun;
+      if (all_seen(base)) continue;
+      any = true;
+      const T* from = rows.call.pages + (any_seen(base) ? rows.keys_at(base) + rows.key_to_value() : 0);
+      GPU_NO_UNROLL for (int i = lane(); i < kRun * kUnits; i += 32) {
+        const int row = i / kUnits, unit = i % kUnits, p = base + row;
+        uint4 bits = {0, 0, 0, 0};
+        if (p >= rows.low && p < rows.high) bits = *reinterpret_cast<const uint4*>(from + row * kDim + unit * 8);
+        unsigned char* to = Block::values(shared, stage) + unit / 8 * Block::kHalfBytes + run * kRunBytes + row * 128;
+        *reinterpret_cast<uint4*>(to + (unit % 8 ^ row % 8) * 16) = bits;
+      }
+    }
+    if (any) ptx::fence_proxy_async();
+  }
+
+  __device__ void produce(TileRing<kDim>& ring) const {
+    const TileRange<T, kDim> tiles(rows);
+    GPU_NO_UNROLL for (int tile = tiles.begin; tile < tiles.end; ++tile, ++ring.tile) {
+      const int n = ring.tile;
+      ring.wait_free(true, n);
+      copy(ring, true, tile, n);
+      ring.wait_free(false, n);
+      fill_values(tile, ring.stage_of(n));
+      copy(ring, false, tile, n);
+    }
+  }
+};
+
+template <typename T>
+struct Wgmma;
+template <>
+struct Wgmma<__nv_bfloat16> {
+  template <int kColumns>
+  static __device__ __forceinline__ void scores(float (&d)[kColumns / 2], uint64_t a, uint64_t b, bool accumulate) {
+    ptx::wgmma_bf16<kColumns, false, false>(d, a, b, accumulate);
+  }
+  template <int kColumns>
+  static __device__ __forceinline__ void values(float (&d)[kColumns / 2], const uint32_t (&a)[4], uint64_t b) {
+    ptx::wgmma_bf16<kColumns, true>(d, a, b, true);
+  }
+  static __device__ __forceinline__ float2 unpack(uint32_t bits) {
+    __nv_bfloat162 pair;
+    memcpy(static_cast<void*>(&pair), &bits, sizeof(pair));
+    return __bfloat1622float2(pair);
+  }
+};
+template <>
+struct Wgmma<__half> {
+  template <int kColumns>
+  static __device__ __forceinline__ void scores(float (&d)[kColumns / 2], uint64_t a, uint64_t b, bool accumulate) {
+    ptx::wgmma_f16<kColumns, false, false>(d, a, b, accumulate);
+  }
+  template <int kColumns>
+  static __device__ __forceinline__ void values(float (&d)[kColumns / 2], const uint32_t (&a)[4], uint64_t b) {
+    ptx::wgmma_f16<kColumns, true>(d, a, b, true);
+  }
+  static __device__ __forceinline__ float2 unpack(uint32_t bits) {
+    __half2 pair;
+    memcpy(static_cast<void*>(&pair), &bits, sizeof(pair));
+    return __half22float2(pair);
+  }
+};
+
+/// One consumer warpgroup's walk over an item.
+template <typename T, int kDim>
+struct WgmmaWalk {
+  using Block = WgmmaBlock<kDim>;
+  static constexpr int kTile = Block::kTile, kSteps = kTile / 16;
+  static constexpr int kSplitTiles = TileRange<T, kDim>::kSplitTiles;
+  /// What a thread holds of two rows (tile_row): outputs as wgmma lays them out, sums of its own columns.
+  struct State {
+    float out[kDim / 2];
+    float sum[2], max[2];
+  };
+
+  const AttentionRows<T, kDim>& rows;
+  unsigned char* shared;
+  float* folded;  // this thread's, kConsumers * 128 floats apart
+  int group, lane, warp;
+  bool takes_turns;
+  VisibleRange visible;
+
+  __device__ WgmmaWalk(const AttentionRows<T, kDim>& item_rows, unsigned char* memory, float* waiting)
+      : rows(item_rows),
+        shared(memory),
+        folded(waiting),
+        group(static_cast<int>(threadIdx.x) / 128 - 1),
+        lane(static_cast<int>(threadIdx.x) % 32),
+        warp(static_cast<int>(threadIdx.x) / 32 % 4),
+        takes_turns(item_rows.item.num_rows > 64),
+        visible(item_rows, 64 * group, last_row(item_rows, group), {tile_row(0), tile_row(1)}) {}
+
+  static __device__ int last_row(const AttentionRows<T, kDim>& rows, int group) {
+    const int last = 64 * group + 63, of_all = rows.item.num_rows - 1;
+    return last < of_all ? last : of_all;
+  }
+  /// The item's row that is this thread's row r.
+  __device__ __forceinline__ int tile_row(int r) const { return 64 * group + 16 * warp + lane / 4 + 8 * r; }
+  __device__ __forceinline__ unsigned char* queries() const {
+    return shared + Block::kQueries + group * Block::kQueryBytes;
+  }
+
+  __device__ __forceinline__ void begin_turn() const {
+    if (takes_turns) ptx::named_barrier_sync(kTurnBarrier + group, 256);
+  }
+  __device__ __forceinline__ void end_turn() const {
+    if (takes_turns) ptx::named_barrier_arrive(kTurnBarrier + 1 - group, 256);
+  }
+
+  __device__ void load_queries(bool wide) const {
+    constexpr int kUnits = kDim / 8;
+    ptx::named_barrier_sync(kGroupBarrier + group, 128);  // all warps are done with the item before
+    for (int i = static_cast<int>(threadIdx.x) % 128; i < 64 * kUnits; i += 128) {
+      const int row = i / kUnits, unit = i % kUnits;
+      unsigned char* to = queries() + unit / 8 * Block::kQueryHalfBytes + row * 128;
+      *reinterpret_cast<uint4*>(to + (unit % 8 ^ row % 8) * 16) = rows.query_chunk(64 * group + row, unit, wide);
+    }
+    ptx::fence_proxy_async();
+    ptx::named_barrier_sync(kGroupBarrier + group, 128);
+  }
+
+  /// Starts the scores of a tile.
+  __device__ __forceinline__ void start_scores(float (&s)[kTile / 2], int stage) const {
+    ptx::wgmma_fence();
+    GPU_UNROLL for (int k = 0; k < kDim / 16; ++k) {
+      const uint64_t a = ptx::swizzle128_descriptor(queries() + k / 4 * Block::kQueryHalfBytes + k % 4 * 32);
+      const uint64_t b =
+          ptx::swizzle128_descriptor(Block::keys(shared, stage) + k / 4 * Block::kHalfBytes + k % 4 * 32);
+      Wgmma<T>::template scores<kTile>(s, a, b, k > 0);
+    }
+    ptx::wgmma_commit();
+  }
+  /// Starts the product with a tile's values.
+  __device__ __forceinline__ void start_values(State& state, const uint32_t (&p)[kSteps][4], int stage) const {
+    ptx::wgmma_fence();
+    GPU_UNROLL for (int k = 0; k < kSteps; ++k) {
+      const uint64_t b =
+          ptx::swizzle128_descriptor(Block::values(shared, stage) + k * (16 * 128), 1024, Block::kHalfBytes);
+      Wgmma<T>::template values<kDim>(state.out, p[k], b);
+    }
+    ptx::wgmma_commit();
+  }
+
+  /// Caps scores, and makes them minus infinity where a row does not see the position.
+  __device__ __forceinline__ void mask(float (&s)[kTile / 2], int tile) const {
+    const AttentionParams& params = rows.call.params;
+    if (params.softcap > 0) {
+      const float cap = params.softcap, scale = params.scale / cap;
+      GPU_UNROLL for (int i = 0; i < kTile / 2; ++i) s[i] = cap * tanhf(s[i] * scale);
+    }
+    const int base = tile * kTile;
+    if (visible.all_see(base, base + kTile)) return;
+    GPU_UNROLL for (int i = 0; i < kTile / 2; ++i) {
+      if (!visible.sees(i / 2 % 2, base + 8 * (i / 4) + 2 * (lane % 4) + i % 2)) s[i] = kNothingSeen;
+    }
+  }
+
+  /// Turns scores into weights 2^(score - maximum), with the tile's maxima taken into the state; keep: what the state's
+  /// outputs and sums are to be multiplied with.
+  __device__ __forceinline__ void weigh(float (&s)[kTile / 2], State& state, float (&keep)[2]) const {
+    const float factor = score_factor(rows.call.params);
+    GPU_UNROLL for (int r = 0; r < 2; ++r) {
+      float top = kNothingSeen;
+      GPU_UNROLL for (int i = 0; i < kTile / 4; ++i) top = fmaxf(top, s[i / 2 * 4 + 2 * r + i % 2]);
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 1));
+      top = fmaxf(top, __shfl_xor_sync(kAllLanes, top, 2));
+      const float max = fmaxf(state.max[r], top), base = max == kNothingSeen ? 0.0f : max;
+      const float shift = -(base * factor);
+      keep[r] = ptx::exp2((state.max[r] - base) * factor);
+      state.max[r] = max;
+      GPU_UNROLL for (int i = 0; i < kTile / 4; ++i) {
+        float& score = s[i / 2 * 4 + 2 * r + i % 2];
+        score = ptx::exp2(fmaf(score, factor, shift));
+      }
+    }
+  }
+  /// The weights rounded to T, as the A operand of the second product, and their sums.
+  __device__ __forceinline__ void pack(uint32_t (&p)[kSteps][4], const float (&s)[kTile / 2], State& state,
+                                       const float (&keep)[2]) const {
+    float sum[2] = {0, 0};
+    GPU_UNROLL for (int k = 0; k < kSteps; ++k) {
+      GPU_UNROLL for (int i = 0; i < 4; ++i) {
+        p[k][i] = Mma<T>::pack(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
+        const float2 rounded = Wgmma<T>::unpack(p[k][i]);
+        sum[i % 2] += rounded.x + rounded.y;
+      }
+    }
+    GPU_UNROLL for (int r = 0; r < 2; ++r) state.sum[r] = fmaf(state.sum[r], keep[r], sum[r]);
+    GPU_UNROLL for (int i = 0; i < kDim / 2; ++i) state.out[i] *= keep[i / 2 % 2];
+  }
+
+  /// The state of tiles [begin, end), which are of one split; the ring stands at the first.
+  __device__ __forceinline__ void walk(State& state, TileRing<kDim>& ring, int begin, int end) const {
+    GPU_UNROLL for (int i = 0; i < kDim / 2; ++i) state.out[i] = 0;
+    GPU_UNROLL for (int r = 0; r < 2; ++r) {
+      state.sum[r] = 0;
+      state.max[r] = kNothingSeen;
+    }
+    float s[kTile / 2], keep[2];
+    uint32_t p[kSteps][4];
+    ring.wait_filled(true, ring.tile);
+    begin_turn();
+    start_scores(s, ring.stage_of(ring.tile));
+    end_turn();
+    ptx::wgmma_wait<0>();
+    ptx::settle(s);
+    ring.release(true, ring.tile);
+    mask(s, begin);
+    weigh(s, state, keep);
+    pack(p, s, state, keep);
+    GPU_NO_UNROLL for (int tile = begin + 1; tile < end; ++tile) {
+      const int n = ring.tile;
+      ring.wait_filled(true, n + 1);
+      begin_turn();
+      start_scores(s, ring.stage_of(n + 1));
+      ring.wait_filled(false, n);
+      start_values(state, p, ring.stage_of(n));
+      end_turn();
+      ptx::wgmma_wait<1>();
+      ptx::settle(s);
+      ring.release(true, n + 1);
+      mask(s, tile);
+      weigh(s, state, keep);
+      ptx::wgmma_wait<0>();
+      ptx::settle(state.out);
+      ring.release(false, n);
+      pack(p, s, state, keep);
+      ++ring.tile;
+    }
+    ring.wait_filled(false, ring.tile);
+    start_values(state, p, ring.stage_of(ring.tile));
+    ptx::wgmma_wait<0>();
+    ptx::settle(state.out);
+    ring.release(false, ring.tile);
+    ++ring.tile;
+    GPU_UNROLL for (int r = 0; r < 2; ++r) {
+      state.sum[r] += __shfl_xor_sync(kAllLanes, state.sum[r], 1);
+      state.sum[r] += __shfl_xor_sync(kAllLanes, state.sum[r], 2);
+    }
+  }
+
+  /// Takes a split that is complete into those before it, which wait in memory meanwhile (registers for both would
+  /// leave too few for the products). first, last: of the item's splits.
+  __device__ __forceinline__ void fold(State& split, bool first, bool last) const {
+    constexpr int kStride = 128 * Block::kConsumers, kOut = kDim / 2;
+    const float factor = score_factor(rows.call.params);
+    const auto before = [&](int i) { return first ? 0.0f : folded[i * kStride]; };
+    GPU_UNROLL for (int r = 0; r < 2; ++r) {
+      const FoldWeights weights(first ? kNothingSeen : before(kOut + r), split.max[r], factor);
+      split.max[r] = weights.top;
+      split.sum[r] = weights.fold(before(kOut + 2 + r), split.sum[r]);
+      GPU_UNROLL for (int i = 0; i < kOut; ++i) {
+        if (i / 2 % 2 == r) split.out[i] = weights.fold(before(i), split.out[i]);
+      }
+    }
+    if (last) return;
+    GPU_UNROLL for (int i = 0; i < kOut; ++i) folded[i * kStride] = split.out[i];
+    GPU_UNROLL for (int r = 0; r < 2; ++r) {
+      folded[(kOut + r) * kStride] = split.max[r];
+      folded[(kOut + 2 + r) * kStride] = split.sum[r];
+    }
+  }
+
+  __device__ __forceinline__ void store_out(const State& state) const {
+    GPU_UNROLL for (int r = 0; r < 2; ++r) {
+      if (tile_row(r) >= rows.item.num_rows) continue;
+      T* out = rows.out_of(tile_row(r)) + 2 * (lane % 4);
+      const float scale = 1.0f / state.sum[r];
+      GPU_UNROLL for (int n = 0; n < kDim / 8; ++n) {
+        out[8 * n] = narrow<T>(state.out[4 * n + 2 * r] * scale);
+        out[8 * n + 1] = narrow<T>(state.out[4 * n + 2 * r + 1] * scale);
+      }
+    }
+  }
+  __device__ __forceinline__ void store_part(const State& state, const AttentionParts& parts) const {
+    float* part = parts.part<kDim>(rows.item.part, rows.kv_head, rows.call.layout.num_kv_heads);
+    GPU_UNROLL for (int r = 0; r < 2; ++r) {
+      const int row = tile_row(r);
+      if (row >= rows.item.num_rows) continue;
+      float* out = part + row * kDim + 2 * (lane % 4);
+      GPU_UNROLL for (int n = 0; n < kDim / 8; ++n) {
+        *reinterpret_cast<float2*>(out + 8 * n) = make_float2(state.out[4 * n + 2 * r], state.out[4 * n + 2 * r + 1]);
+      }
+      if (lane % 4 == 0) {
+        part[kSmallRows * kDim + row] = state.max[r];
+        part[kSmallRows * (kDim + 1) + row] = state.sum[r];
+      }
+    }
+  }
+
+  /// A warpgroup without rows lets the tiles pass: the ring waits for all consumers.
+  __device__ __forceinline__ void pass(TileRing<kDim>& ring, const TileRange<T, kDim>& tiles) const {
+    GPU_NO_UNROLL for (int tile = tiles.begin; tile < tiles.end; ++tile, ++ring.tile) {
+      for (const bool is_key : {true, false}) {
+        ring.wait_filled(is_key, ring.tile);
+        ring.release(is_key, ring.tile);
+      }
+    }
+  }
+
+  __device__ void consume(TileRing<kDim>& ring, const AttentionParts& parts, bool wide) const {
+    const TileRange<T, kDim> tiles(rows);
+    if (64 * group >= rows.item.num_rows) return pass(ring, tiles);
+    load_queries(wide);
+    if (takes_turns && group == 1) ptx::named_barrier_arrive(kTurnBarrier, 256);  // the first turn is group 0's
+    State state;
+    GPU_NO_UNROLL for (int begin = tiles.begin; begin < tiles.end;) {
+      const int border = (begin / kSplitTiles + 1) * kSplitTiles, end = border < tiles.end ? border : tiles.end;
+      walk(state, ring, begin, end);
+      if (rows.item.part < 0) fold(state, begin == tiles.begin, end == tiles.end);
+      begin = end;
+    }
+    if (rows.item.part < 0) {
+      store_out(state);
+    } else {
+      store_part(state, parts);
+    }
+    if (takes_turns && group == 0) ptx::named_barrier_sync(kTurnBarrier, 256);  // takes group 1's last word
+  }
+};
+
+}  // namespace tokenmill::cuda
