@@ -16,6 +16,7 @@ constexpr unsigned kEngines = kRun | kBenchThroughput;
 constexpr unsigned kModels = kEngines | kInspect | kTokenize;
 constexpr unsigned kAll = kModels | kBenchKernels | kDiff | kMerge;
 constexpr int64_t kMaxRanks = 1 << 20;
+constexpr int64_t kMaxShards = 99'999;            // their names have five digits
 constexpr int64_t kMaxTokens = int64_t{1} << 30;  // positions are counted in int32 on devices
 
 std::optional<DType> read_dtype(const Setting& setting) {
@@ -28,6 +29,21 @@ std::optional<DType> read_dtype(const Setting& setting) {
 void read_inputs(RunOptions& options, const Setting& setting) {
   for (const std::string& value : setting.values) read_text({setting.name, {value}, setting.where});
   options.input = setting.values;
+}
+
+jobs::Shard read_shard(const Setting& setting) {
+  const std::string& text = read_text(setting);
+  const size_t slash = text.find('/');
+  try {
+    Setting number{setting.name, {text.substr(0, slash)}, setting.where};
+    const int64_t index = read_integer(number, 0);
+    number.values[0] = slash == text.npos ? "" : text.substr(slash + 1);
+    const int64_t count = read_integer(number, index + 1, kMaxShards);
+    return {index, count};
+  } catch (const Error&) {
+    throw Error(ErrorKind::kConfig, "{} is {}; it must be K/N, the K-th (0 to N-1) of N shards (up to {})",
+                setting.where, text, kMaxShards);
+  }
 }
 
 RowErrorLimit read_row_errors(const Setting& setting) {
@@ -172,16 +188,27 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"output", "Rows", S::kValue, "DIR", "directory for output.jsonl and run.yaml; merge: the file to write",
      "required", kRun | kMerge, [](RunOptions& o, const Setting& s) { o.output = read_text(s); },
      shown<&RunOptions::output>},
+    {"shard", "Rows", S::kValue, "K/N",
+     "compute the K-th (from 0) of N equal stretches of the rows only, in a directory of its own in DIR; `merge DIR` "
+     "puts them "
+     "together",
+     "0/1", kRun, [](RunOptions& o, const Setting& s) { o.shard = read_shard(s); },
+     [](const RunOptions& o) -> ReportValue { return fmt::format("{}/{}", o.shard.index, o.shard.count); },
+     Bearing::kResults},
     {"output-format", "Rows", S::kList, "FORMAT...", "jsonl (output.jsonl), hdf5 (output.h5), or both: jsonl,hdf5",
      "jsonl", kRun, read_output_format, show_output_format, Bearing::kSchedule},
     {"output-layout", "Rows", S::kValue, "LAYOUT",
-     "merged: one output.h5 and output.jsonl, or parts: a file of each rank, written at once, which output.h5 shows as one",
+     "merged: one output.h5 and output.jsonl, or parts: a file of each rank, written at once, which output.h5 shows as "
+     "one",
      "merged", kRun,
-     [](RunOptions& o, const Setting& s) { o.output_in_parts = read_word(s, {"merged", "parts"}) == "parts"; },
+     [](RunOptions& o, const Setting& s) {
+       o.output_in_parts = read_word(s, {"merged", "parts"}) == "parts";
+     },
      [](const RunOptions& o) -> ReportValue { return std::string(o.output_in_parts ? "parts" : "merged"); },
      Bearing::kSchedule},
     {"hidden-states", "Rows", S::kValue, "WHICH",
-     "of each row's prompt, last layer behind the final norm, to /hidden_states of output.h5: last (token), mean (of all "
+     "of each row's prompt, last layer behind the final norm, to /hidden_states of output.h5: last (token), mean (of "
+     "all "
      "tokens) or none",
      "none", kRun, read_hidden_states,
      [](const RunOptions& o) -> ReportValue { return std::string(to_string(o.hidden_states)); }, Bearing::kResults},
@@ -347,8 +374,7 @@ const std::vector<OptionSpec> kBeforeSampling = {
      }},
     {"stage-dir", "Devices and ranks", S::kValue, "DIR",
      "directory on each node's own disk to which the model's files are copied first, once, and kept for later runs",
-     "none", kRun, [](RunOptions& o, const Setting& s) { o.stage_dir = read_text(s); },
-     shown<&RunOptions::stage_dir>},
+     "none", kRun, [](RunOptions& o, const Setting& s) { o.stage_dir = read_text(s); }, shown<&RunOptions::stage_dir>},
     {"weight-cache", "Devices and ranks", S::kValue, "DIR",
      "directory on each node's own disk in which packed weights are kept for later runs", "none", kEngines,
      [](RunOptions& o, const Setting& s) { o.weight_cache = read_text(s); }, shown<&RunOptions::weight_cache>},

@@ -101,6 +101,7 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
   if (command != "bench kernels") need(!options.model.empty(), "model");
   if (is_job) need(!options.input.empty(), "input");
   if (is_job) need(!options.output.empty(), "output");
+  if (is_job) options.output = options.shard.directory(options.output);
   if (!options.model.empty() && !exists(options.model))
     throw Error(ErrorKind::kConfig, "--model {}: no such file or directory", options.model);
   if (!options.chat_template.empty() && !exists(options.chat_template))
@@ -159,6 +160,10 @@ std::string job_date(const RunOptions& options) {
   const jobs::OutputDir output(options.output);
   if (!options.output.empty() && !options.restart && jobs::can_continue(output, {.accept_change = true}, nullptr))
     if (const std::string* date = jobs::Identity::read(output.identity_path()).find("date")) return *date;
+  if (!options.shard.is_all())  // the other shards may have begun yesterday
+    for (const std::string& other : jobs::shard_directories(std::filesystem::path(options.output).parent_path()))
+      if (const std::string path = jobs::OutputDir(other).identity_path(); exists(path))
+        if (const std::string* date = jobs::Identity::read(path).find("date")) return *date;
   const int64_t epoch = source_date_epoch();
   return fmt::format("{:%Y-%m-%d}", fmt::gmtime(epoch > 0 ? static_cast<std::time_t>(epoch) : std::time(nullptr)));
 }

@@ -10,6 +10,7 @@
 #include "engine/scheduler_options.h"
 #include "io/json.h"
 #include "jobs/journal/parts.h"
+#include "jobs/shard.h"
 #include "kernels/core/dtype.h"
 #include "kernels/core/log.h"
 #include "parallel/groups.h"
@@ -72,7 +73,8 @@ struct RunOptions {
   // Input and output
   std::vector<std::string> input;  ///< files (io::split_record_path), globs expanded and sorted
   std::string input_ids;           ///< HDF5 inputs: the dataset of ids in each; empty: none
-  std::string output;              ///< directory
+  std::string output;              ///< directory; finish_options() makes it the shard's
+  jobs::Shard shard;               ///< the rows that are computed
   bool output_jsonl = true, output_hdf5 = false;  ///< which results are written there
   bool output_in_parts = false;                   ///< as files of all ranks, shown by output.h5
   HiddenStates hidden_states = HiddenStates::kNone;  ///< of each row's prompt, in output.h5
@@ -148,8 +150,8 @@ parallel::Grid asked_grid(const RunOptions& options);
 /// replaced by the sorted files), the ranks. world_size is the number of ranks that will run. Throws Error(kConfig).
 void finish_options(RunOptions& options, const std::string& command, int world_size);
 
-/// The day that strftime_now shows: --date, else the day on which the job in options.output began if the run may continue
-/// it, else SOURCE_DATE_EPOCH's day, else today (UTC), as YYYY-MM-DD.
+/// The day that strftime_now shows: --date, else the day on which the job in options.output began if the run may
+/// continue it, else that of another shard, else SOURCE_DATE_EPOCH's day, else today (UTC), as YYYY-MM-DD.
 std::string job_date(const RunOptions& options);
 
 /// --log-level, else TOKENMILL_LOG_LEVEL, else info. Throws Error(kConfig) for an unknown level in the variable.

@@ -70,9 +70,13 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   parallel::broadcast_bytes(world, bytes, 0);
   index_ = Index::deserialize(bytes);
   parallel::agree_on(world, [&] { index_.watch_files(); });
-  claim_.publish(num_rows(), world);
+  rows_ = options_.shard.rows_of(index_.num_rows());
+  claim_.publish(rows_, world);
   index_.relocate(claim_.staged_scratch_dir(), output_.scratch_dir());
-  parallel::run_on_root(world, [&] { read_journal(); });
+  parallel::run_on_root(world, [&] {
+    read_journal();
+    leave_other_shards();
+  });
   before_ = parallel::gather_values(world, before_)[0];
   std::string partial = partial_.serialize();
   parallel::broadcast_bytes(world, partial, 0);
@@ -103,13 +107,13 @@ Index Job::index_inputs() {
 
 /// On rank 0: what earlier runs have done.
 void Job::read_journal() {
-  done_ = RowSet(num_rows());
+  done_ = RowSet(index_.num_rows());
   if (claim_.run() == 0) return;
-  DoneRows rows = read_done_rows(with_advice([&] { return cut_torn_parts(output_); }), num_rows());
-  RowSet tried_again(num_rows());
+  DoneRows rows = read_done_rows(with_advice([&] { return cut_torn_parts(output_); }), index_.num_rows());
+  RowSet tried_again(index_.num_rows());
   if (options_.retry_errors) {
     rows.done.erase(rows.failed);
-    tried_again = std::exchange(rows.failed, RowSet(num_rows()));
+    tried_again = std::exchange(rows.failed, RowSet(index_.num_rows()));
   }
   before_ = {.done = rows.done.count(), .failed = rows.failed.count()};
   done_ = std::move(rows.done);
@@ -117,6 +121,12 @@ void Job::read_journal() {
   remove_idle_running(output_);
   verdict_ = judge_rows(read_deaths(output_), done_, tried_again);
   if (!verdict_.suspects.empty()) log::warning("{}", describe_suspects(verdict_.suspects));
+}
+
+/// On rank 0: their rows are not handed out.
+void Job::leave_other_shards() {
+  for (int64_t row = 0; row < rows_.begin; ++row) done_.insert(row);
+  for (int64_t row = rows_.end; row < index_.num_rows(); ++row) done_.insert(row);
 }
 
 /// On rank 0: the rows that a rank stands still with are suspects, too.
@@ -357,13 +367,12 @@ MergeTotals Job::merge_alone(const std::vector<PartPaths>& parts) const {
     if (options_.outputs) outputs = options_.outputs(output_);
     if (options_.output_lines) outputs.push_back(std::make_unique<io::LineWriter>(output_.output_path()));
   });
-  return merge_parts(parts, num_rows(), outputs);
+  return merge_parts(parts, rows_, outputs);
 }
 
 /// Collective. The directory is this run's; those of earlier ones go when output.h5 shows it.
 MergeTotals Job::merge_into_parts(const std::vector<PartPaths>& parts) const {
-  return merge_in_parts(parts, num_rows(), output_.output_parts_dir(claim_.run()), session_.world(),
-                        *options_.part_outputs);
+  return merge_in_parts(parts, rows_, output_.output_parts_dir(claim_.run()), session_.world(), *options_.part_outputs);
 }
 
 /// Collective. Rank 0 writes what is no lines while the others write the lines.
@@ -372,9 +381,9 @@ MergeTotals Job::merge_together(const std::vector<PartPaths>& parts) const {
   if (options_.outputs)
     shared.other_work = [&] {
       const MergeOutputs outputs = with_advice([&] { return options_.outputs(output_); });
-      if (!outputs.empty()) merge_parts(parts, num_rows(), outputs);
+      if (!outputs.empty()) merge_parts(parts, rows_, outputs);
     };
-  return merge_shared(parts, num_rows(), output_.output_path(), session_.world(), shared);
+  return merge_shared(parts, rows_, output_.output_path(), session_.world(), shared);
 }
 
 void Job::write_report(const std::vector<std::pair<std::string, ReportSection>>& sections, const JobOutcome& outcome) {

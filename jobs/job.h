@@ -22,6 +22,7 @@
 #include "jobs/row_plan.h"
 #include "jobs/row_set.h"
 #include "jobs/row_verdict.h"
+#include "jobs/shard.h"
 #include "jobs/stop_signals.h"
 #include "jobs/walltime.h"
 #include "parallel/mpi.h"
@@ -41,6 +42,7 @@ struct JobOptions {
   int replica = -1;                 ///< that this rank is part of; -1: the one it leads
   std::vector<std::string> inputs;  ///< in order; patterns are already expanded
   std::string output_dir;
+  Shard shard;                 ///< which of the inputs' rows are the job's; output_dir is the shard's own
   bool restart = false;        ///< replace what an earlier run left in output_dir
   bool accept_change = false;  ///< continue a job that another identity began
   bool retry_errors = false;   ///< compute rows again whose result is an error
@@ -94,7 +96,8 @@ class Job {
   /// ranks; earlier results are then still there. progress may be empty; it is called on rank 0 only.
   Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallback progress = {});
 
-  int64_t num_rows() const { return index_.num_rows(); }
+  /// Of the job, or its shard.
+  int64_t num_rows() const { return rows_.size(); }
   /// What earlier runs did, on every rank; rows that are tried again do not count.
   const RowsBefore& before() const { return before_; }
   const Index& index() const { return index_; }
@@ -118,6 +121,7 @@ class Job {
   void announce(JobPhase phase) const;
   Index index_inputs();
   void read_journal();
+  void leave_other_shards();
   void check_inputs_unchanged() const;
   void merge(int64_t num_failed) const;
   void note_stall(int rank, const RankState& state) const;
@@ -136,6 +140,7 @@ class Job {
   const std::chrono::steady_clock::time_point start_;
   Identity identity_;  // on rank 0
   Index index_;
+  RowRange rows_;  // of the index, which this job computes
   RowPlan plan_;  // on rank 0, until run(), as done_
   RowSet done_;
   PartialRows partial_;  // on every rank

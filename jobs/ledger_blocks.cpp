@@ -27,16 +27,11 @@ LedgerBlocks::LedgerBlocks(const std::vector<PartPaths>& parts) {
   }
 }
 
-int64_t LedgerBlocks::lowest_row() const {
-  int64_t low = 0;
-  for (const Block& block : blocks_) low = std::min(low, block.low);
-  return low;
-}
-
-int64_t LedgerBlocks::highest_row() const {
-  int64_t high = -1;
-  for (const Block& block : blocks_) high = std::max(high, block.high);
-  return high;
+RowRange LedgerBlocks::rows() const {
+  if (blocks_.empty()) return {};
+  RowRange rows{blocks_[0].low, blocks_[0].high + 1};
+  for (const Block& block : blocks_) rows = {std::min(rows.begin, block.low), std::max(rows.end, block.high + 1)};
+  return rows;
 }
 
 std::string LedgerBlocks::serialize() const {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "jobs/index.h"
 #include "jobs/journal/ledger.h"
 #include "jobs/journal/parts.h"
 
@@ -34,9 +35,8 @@ class LedgerBlocks {
         if (entry.row >= begin && entry.row < end) use(static_cast<size_t>(block.part), entry);
     }
   }
-  /// Over all entries; without any 0 and -1.
-  int64_t lowest_row() const;
-  int64_t highest_row() const;
+  /// From the lowest row of all entries to the highest; empty: there are no entries.
+  RowRange rows() const;
 
   std::string serialize() const;
   /// Throws Error(kInternal) when the bytes are no blocks.

@@ -8,29 +8,29 @@
 
 namespace tokenmill::jobs {
 
-MergeTotals append_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const MergeOutputs& outputs,
+MergeTotals append_parts(const std::vector<PartPaths>& parts, RowRange rows, const MergeOutputs& outputs,
                          const MergeOptions& options) {
   const LedgerBlocks blocks(parts);
-  check_rows(blocks, num_rows);
+  check_rows(blocks, rows);
   RowMerge merge(parts, blocks, outputs, options);
-  merge.copy(0, num_rows);
+  merge.copy(rows.begin, rows.end);
   return merge.totals();
 }
 
-MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const MergeOutputs& outputs,
+MergeTotals merge_parts(const std::vector<PartPaths>& parts, RowRange rows, const MergeOutputs& outputs,
                         const MergeOptions& options) {
-  const MergeTotals totals = append_parts(parts, num_rows, outputs, options);
+  const MergeTotals totals = append_parts(parts, rows, outputs, options);
   with_advice([&] {
     for (const auto& output : outputs) output->commit();
   });
   return totals;
 }
 
-MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& output_path,
+MergeTotals merge_parts(const std::vector<PartPaths>& parts, RowRange rows, const std::string& output_path,
                         const MergeOptions& options) {
   MergeOutputs outputs;
   with_advice([&] { outputs.push_back(std::make_unique<io::LineWriter>(output_path)); });
-  return merge_parts(parts, num_rows, outputs, options);
+  return merge_parts(parts, rows, outputs, options);
 }
 
 }  // namespace tokenmill::jobs

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "io/record_writer.h"
+#include "jobs/index.h"
 #include "jobs/journal/parts.h"
 
 namespace tokenmill::jobs {
@@ -30,17 +31,17 @@ struct MergeTotals {
 
 /// Writes the records of all parts to output_path in row order, atomically (temporary, fsync, rename): until it
 /// returns, an older file of that name is untouched. parts: in the order of their runs; of several results of a row the
-/// latest run's counts. Rows [0, num_rows) must each occur, at most once in a run, and have the checksum their ledger
-/// says: Error(kInternal) names a row that is missing or repeated, Error(kIo) a damaged file.
-/// Memory is bounded by the options (and one record) plus 40 bytes per 4,096 rows. Each window reads the ledger blocks
-/// that touch it, then its records batch by batch, each batch as its records lie in the parts.
-MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& output_path,
+/// latest run's counts. Each of `rows` must occur, at most once in a run, no other may, and all have the checksum their
+/// ledger says: Error(kInternal) names a row that is missing or repeated, Error(kIo) a damaged file. Memory is bounded
+/// by the options (and one record) plus 40 bytes per 4,096 rows. Each window reads the ledger blocks that touch it,
+/// then its records batch by batch, each batch as its records lie in the parts.
+MergeTotals merge_parts(const std::vector<PartPaths>& parts, RowRange rows, const std::string& output_path,
                         const MergeOptions& options = {});
 /// The same to any number of outputs, committed in their order.
-MergeTotals merge_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const MergeOutputs& outputs,
+MergeTotals merge_parts(const std::vector<PartPaths>& parts, RowRange rows, const MergeOutputs& outputs,
                         const MergeOptions& options = {});
 /// The same behind what the outputs have got already; the caller commits them.
-MergeTotals append_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const MergeOutputs& outputs,
+MergeTotals append_parts(const std::vector<PartPaths>& parts, RowRange rows, const MergeOutputs& outputs,
                          const MergeOptions& options = {});
 
 }  // namespace tokenmill::jobs

@@ -27,13 +27,13 @@ void make_new(const std::string& directory) {
 
 }  // namespace
 
-MergeTotals merge_in_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& directory,
+MergeTotals merge_in_parts(const std::vector<PartPaths>& parts, RowRange all, const std::string& directory,
                            const parallel::Comm& comm, const PartOutputs& outputs, const MergeOptions& options) {
   parallel::run_on_root(comm, [&] { with_advice([&] { make_new(directory); }); });
-  const MergeTask task = share_task({.parts = parts, .num_rows = num_rows, .path = directory}, comm);
+  const MergeTask task = share_task({.parts = parts, .rows = all, .path = directory}, comm);
   MergeTotals mine, sum;
   parallel::agree_on(comm, [&] {
-    const RowRange rows = share_of_rows(task.num_rows, comm.size(), comm.rank());
+    const RowRange rows = share_of_rows(task.rows, comm.size(), comm.rank());
     const MergeOutputs made = with_advice([&] { return outputs.make(stem_of(task.path, comm.rank())); });
     RowMerge merge(task.parts, task.blocks, made, options);
     merge.copy(rows.begin, rows.end);

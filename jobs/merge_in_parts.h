@@ -17,10 +17,10 @@ struct PartOutputs {
   std::function<void(const std::vector<std::string>& stems)> join;
 };
 
-/// Collective over comm: each rank writes the rows of an equal share to outputs of its own, in order of row, then rank 0
-/// joins them. directory: new, made by rank 0, whose parts, num_rows and directory count. Throws the same AgreedError on
-/// every rank. The totals are those of all, on every rank.
-MergeTotals merge_in_parts(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& directory,
+/// Collective over comm: each rank writes the rows of an equal share to outputs of its own, in order of row, then rank
+/// 0 joins them. directory: new, made by rank 0, whose parts, all (rows) and directory count. Throws the same
+/// AgreedError on every rank. The totals are those of all, on every rank.
+MergeTotals merge_in_parts(const std::vector<PartPaths>& parts, RowRange all, const std::string& directory,
                            const parallel::Comm& comm, const PartOutputs& outputs, const MergeOptions& options = {});
 
 }  // namespace tokenmill::jobs

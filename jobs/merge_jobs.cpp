@@ -36,17 +36,17 @@ void check_apart(const std::vector<std::string>& directories, const std::string&
 
 JobsMerged::Job merge_one(const OutputDir& directory, const MergeOutputs& outputs, bool partial) {
   const std::optional<Owner> owner = Owner::read(directory.journal());
-  if (!owner || owner->rows < 0)
+  if (!owner || owner->rows.size() < 0)
     throw Error(ErrorKind::kConfig, "{}: no run has come to its rows yet; there is nothing to merge", directory.path());
   const std::vector<PartPaths> parts = list_parts(directory);
-  const int64_t done = read_done_rows(parts, owner->rows).done.count();
-  if (!partial && done < owner->rows)
+  const int64_t done = read_done_rows(parts, owner->rows.end).done.count();
+  if (!partial && done < owner->rows.size())
     throw Error(ErrorKind::kConfig,
                 "{} has results of {} of {} rows; continue the job by its command, or give --partial to merge what is "
                 "there",
-                directory.path(), done, owner->rows);
+                directory.path(), done, owner->rows.size());
   const MergeTotals totals = append_parts(parts, owner->rows, outputs, {.allow_missing = partial});
-  return {.rows = totals.rows, .rows_total = owner->rows, .failed = totals.failed};
+  return {.rows = totals.rows, .rows_total = owner->rows.size(), .failed = totals.failed};
 }
 
 }  // namespace

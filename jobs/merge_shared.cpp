@@ -59,7 +59,7 @@ MergeTotals write_share(const MergeTask& task, const Share& share, const SharedM
             mine.bytes, share.bytes);
   constexpr int64_t kRowsAtOnce = 256;  // of the next share, up to the end of this one's stretch
   for (int64_t row = share.end; writer.offset() < stretch_end; row += kRowsAtOnce)
-    merge.copy(row, std::min(task.num_rows, row + kRowsAtOnce));
+    merge.copy(row, std::min(task.rows.end, row + kRowsAtOnce));
   with_advice([&] { file->close(); });
   return mine;
 }
@@ -93,12 +93,12 @@ class Temporary {
 
 }  // namespace
 
-MergeTotals merge_shared(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& output_path,
+MergeTotals merge_shared(const std::vector<PartPaths>& parts, RowRange rows, const std::string& output_path,
                          const parallel::Comm& comm, const SharedMergeOptions& options) {
   const std::string temporary_path = fmt::format("{}.tmp.{}", output_path, ::getpid());
   Temporary temporary(comm.rank() == 0 ? temporary_path : "");
   parallel::run_on_root(comm, [&] { io::check_replaceable(output_path); });
-  const MergeTask task = share_task({.parts = parts, .num_rows = num_rows, .path = temporary_path}, comm);
+  const MergeTask task = share_task({.parts = parts, .rows = rows, .path = temporary_path}, comm);
 
   const bool root_writes = !options.other_work;
   const int writers = comm.size() - (root_writes ? 0 : 1), index = comm.rank() - (root_writes ? 0 : 1);
@@ -106,9 +106,9 @@ MergeTotals merge_shared(const std::vector<PartPaths>& parts, int64_t num_rows, 
   Share mine;
   parallel::agree_on(comm, [&] {
     if (index < 0) return;
-    const RowRange rows = share_of_rows(task.num_rows, writers, index);
-    mine.begin = rows.begin;
-    mine.end = rows.end;
+    const RowRange share = share_of_rows(task.rows, writers, index);
+    mine.begin = share.begin;
+    mine.end = share.end;
     const MergeOutputs none;
     mine.bytes = RowMerge(task.parts, task.blocks, none, options.merge).bytes_of(mine.begin, mine.end);
   });

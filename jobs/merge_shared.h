@@ -18,11 +18,12 @@ struct SharedMergeOptions {
   std::function<void()> other_work = {};
 };
 
-/// Collective over comm: merge_parts() of lines, shared by the ranks. Each finds the bytes of an equal share of the rows in
-/// the ledgers, all ranks' sum up to where each share begins, and each writes its stretch of one temporary file, which
-/// rank 0 syncs and renames. parts, num_rows and output_path are rank 0's. Records must be lines and nothing more. Throws
-/// the same AgreedError on every rank; the temporary is gone then. The totals are those of all, on every rank.
-MergeTotals merge_shared(const std::vector<PartPaths>& parts, int64_t num_rows, const std::string& output_path,
+/// Collective over comm: merge_parts() of lines, shared by the ranks. Each finds the bytes of an equal share of the
+/// rows in the ledgers, all ranks' sum up to where each share begins, and each writes its stretch of one temporary
+/// file, which rank 0 syncs and renames. parts, rows and output_path are rank 0's. Records must be lines and nothing
+/// more. Throws the same AgreedError on every rank; the temporary is gone then. The totals are those of all, on every
+/// rank.
+MergeTotals merge_shared(const std::vector<PartPaths>& parts, RowRange rows, const std::string& output_path,
                          const parallel::Comm& comm, const SharedMergeOptions& options = {});
 
 }  // namespace tokenmill::jobs

@@ -12,9 +12,9 @@ namespace tokenmill::jobs {
 MergeTask share_task(MergeTask task, const parallel::Comm& comm) {
   parallel::run_on_root(comm, [&] {
     task.blocks = LedgerBlocks(task.parts);
-    check_rows(task.blocks, task.num_rows);
+    check_rows(task.blocks, task.rows);
   });
-  std::string names = fmt::format("{}\n{}\n", task.num_rows, task.path);
+  std::string names = fmt::format("{}\n{}\n{}\n", task.rows.begin, task.rows.end, task.path);
   for (const PartPaths& part : task.parts) names += fmt::format("{}\n{}\n{}\n", part.run, part.part, part.ledger);
   std::string blocks = task.blocks.serialize();
   parallel::broadcast_bytes(comm, names, 0);
@@ -23,7 +23,9 @@ MergeTask share_task(MergeTask task, const parallel::Comm& comm) {
   std::istringstream in(names);
   std::string line;
   std::getline(in, line);
-  task.num_rows = std::stoll(line);
+  task.rows.begin = std::stoll(line);
+  std::getline(in, line);
+  task.rows.end = std::stoll(line);
   std::getline(in, task.path);
   task.parts.clear();
   while (std::getline(in, line)) {
@@ -36,9 +38,10 @@ MergeTask share_task(MergeTask task, const parallel::Comm& comm) {
   return task;
 }
 
-RowRange share_of_rows(int64_t num_rows, int count, int index) {
-  const int64_t begin = num_rows / count * index + std::min<int64_t>(index, num_rows % count);
-  return {begin, begin + num_rows / count + (index < num_rows % count ? 1 : 0)};
+RowRange share_of_rows(RowRange rows, int64_t count, int64_t index) {
+  const int64_t each = rows.size() / count, larger = rows.size() % count;  // the first ones have a row more
+  const int64_t begin = rows.begin + each * index + std::min(index, larger);
+  return {begin, begin + each + (index < larger ? 1 : 0)};
 }
 
 }  // namespace tokenmill::jobs

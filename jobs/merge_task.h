@@ -13,7 +13,7 @@ namespace tokenmill::jobs {
 /// What rank 0 knows of a merge that ranks share.
 struct MergeTask {
   std::vector<PartPaths> parts;
-  int64_t num_rows = 0;
+  RowRange rows;
   std::string path;  ///< what is written
   LedgerBlocks blocks = {};
 };
@@ -22,7 +22,7 @@ struct MergeTask {
 /// AgreedError on every rank.
 MergeTask share_task(MergeTask task, const parallel::Comm& comm);
 
-/// The rows of one of `count` equal shares.
-RowRange share_of_rows(int64_t num_rows, int count, int index);
+/// One of `count` equal shares of rows.
+RowRange share_of_rows(RowRange rows, int64_t count, int64_t index);
 
 }  // namespace tokenmill::jobs

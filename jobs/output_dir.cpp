@@ -195,8 +195,8 @@ void OutputClaim::stage(const Identity& identity, const parallel::Comm& world) {
   wait_until_visible(staged_journal(), world);
 }
 
-void OutputClaim::publish(int64_t num_rows, const parallel::Comm& world) {
-  parallel::run_on_root(world, [&] { put_in_place(num_rows); });
+void OutputClaim::publish(RowRange rows, const parallel::Comm& world) {
+  parallel::run_on_root(world, [&] { put_in_place(rows); });
   published_ = true;
   run_ = parallel::gather_values(world, run_)[0];
   wait_until_visible(directory_.journal(), world);
@@ -217,20 +217,20 @@ void OutputClaim::write_journal(const Identity& identity) const {
   make_directory(staged_journal());
   write_new_file(staged_journal() + "/" + OutputDir::kMarkerName, kJournalMarker);
   write_new_file(staged_journal() + "/" + OutputDir::kIdentityName, identity.text());
-  write_new_file(staged_journal() + "/" + OutputDir::kOwnerName, Owner::me(token_, 0, -1).text());
+  write_new_file(staged_journal() + "/" + OutputDir::kOwnerName, Owner::me(token_).text());
   io::File::create(staged_journal() + "/" + OutputDir::kSignOfLifeName).close();
   for (const char* name : {"/parts", "/ledger", "/running", "/scratch"}) make_directory(staged_journal() + name);
   io::sync_directory(staged_journal());
 }
 
 /// The first of several runs that begin at once puts its journal in place; the others find it there.
-void OutputClaim::put_in_place(int64_t num_rows) {
+void OutputClaim::put_in_place(RowRange rows) {
   predecessor_.wait_until_over(directory_, token_);
   if (!Owner::read(staged_journal())) throw_taken_over(directory_, read_owner(directory_.journal(), kReplacing_s));
   if (can_continue(directory_, use_, &identity_, staged_name())) {
-    with_advice([&] { take_over(num_rows); });
+    with_advice([&] { take_over(rows); });
   } else {
-    with_advice([&] { write_owner(num_rows); });
+    with_advice([&] { write_owner(rows); });
     replace();
   }
   with_advice([&] {
@@ -240,10 +240,10 @@ void OutputClaim::put_in_place(int64_t num_rows) {
 }
 
 /// The staged journal's owner, with what is known now. Through a new file: the one that is there may be read.
-void OutputClaim::write_owner(int64_t num_rows) const {
+void OutputClaim::write_owner(RowRange rows) const {
   const std::string path = staged_journal() + "/" + OutputDir::kOwnerName;
   const std::string new_path = staged_journal() + "/" + kNewOwnerName;
-  write_new_file(new_path, Owner::me(token_, run_, num_rows).text());
+  write_new_file(new_path, Owner::me(token_, run_, rows).text());
   rename_path(new_path, path);
 }
 
@@ -266,12 +266,12 @@ void OutputClaim::replace() const {
 }
 
 /// The owner first, after its sign of life: from then on an earlier run that still lives adds no rows.
-void OutputClaim::take_over(int64_t num_rows) {
+void OutputClaim::take_over(RowRange rows) {
   const auto before = Owner::read(directory_.journal());
   if (before) run_ = before->run + 1;
   const std::vector<PartPaths> parts = list_parts(directory_);
   if (!parts.empty()) run_ = std::max(run_, parts.back().run + 1);
-  write_owner(num_rows);
+  write_owner(rows);
   rename_path(staged_journal() + "/" + OutputDir::kSignOfLifeName, directory_.sign_of_life_path());
   rename_path(staged_journal() + "/" + OutputDir::kOwnerName, directory_.journal() + "/" + OutputDir::kOwnerName);
   if (use_.accept_change) rename_path(staged_journal() + "/" + OutputDir::kIdentityName, directory_.identity_path());

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "jobs/index.h"
 #include "jobs/journal/identity.h"
 #include "jobs/journal/parts.h"
 #include "jobs/journal/predecessor.h"
@@ -98,9 +99,9 @@ class OutputClaim {
   /// Where inputs are unpacked before publish(); OutputDir::scratch_dir() after it.
   std::string staged_scratch_dir() const { return staged_journal() + "/scratch"; }
   /// Collective over world, after stage(), and waits for other runs like that: removes earlier results that are to be
-  /// replaced, checked again, and puts the journal in place; or takes the journal over that is there. num_rows: of the
+  /// replaced, checked again, and puts the journal in place; or takes the journal over that is there. rows: of the
   /// job.
-  void publish(int64_t num_rows, const parallel::Comm& world);
+  void publish(RowRange rows, const parallel::Comm& world);
   /// After publish(): this run's number, 0 for the first of a job.
   int64_t run() const { return run_; }
   /// After publish(), on any rank and thread. Throws Error(kIo) naming the run that has taken the directory over.
@@ -112,10 +113,10 @@ class OutputClaim {
   bool find_results() const;
   void make_journal(const Identity& identity) const;
   void write_journal(const Identity& identity) const;
-  void put_in_place(int64_t num_rows);
-  void write_owner(int64_t num_rows) const;
+  void put_in_place(RowRange rows);
+  void write_owner(RowRange rows) const;
   void replace() const;
-  void take_over(int64_t num_rows);
+  void take_over(RowRange rows);
   void wait_until_visible(const std::string& journal, const parallel::Comm& world) const;
 
   const OutputDir directory_;

@@ -7,10 +7,11 @@
 
 namespace tokenmill::jobs {
 
-void check_rows(const LedgerBlocks& blocks, int64_t num_rows) {
-  TM_ASSERT(blocks.lowest_row() >= 0 && blocks.highest_row() < num_rows,
-            "the ledgers have rows {} to {}, the job has rows 0 to {}", blocks.lowest_row(), blocks.highest_row(),
-            num_rows - 1);
+void check_rows(const LedgerBlocks& blocks, RowRange rows) {
+  const RowRange found = blocks.rows();
+  TM_ASSERT(found.size() == 0 || (found.begin >= rows.begin && found.end <= rows.end),
+            "the ledgers have rows {} to {}, the job has rows {} to {}", found.begin, found.end - 1, rows.begin,
+            rows.end - 1);
 }
 
 int64_t RowMerge::bytes_of(int64_t begin, int64_t end) {

@@ -47,7 +47,7 @@ class RowMerge {
   MergeTotals totals_;
 };
 
-/// Throws Error(kInternal) when ledgers name rows outside [0, num_rows).
-void check_rows(const LedgerBlocks& blocks, int64_t num_rows);
+/// Throws Error(kInternal) when ledgers name other rows.
+void check_rows(const LedgerBlocks& blocks, RowRange rows);
 
 }  // namespace tokenmill::jobs

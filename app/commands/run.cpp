@@ -155,6 +155,7 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, cons
           .replica = ranks.groups.place.dp_rank,
           .inputs = options.input,
           .output_dir = options.output,
+          .shard = options.shard,
           .restart = options.restart,
           .accept_change = options.accept_change,
           .retry_errors = options.retry_errors,

@@ -43,14 +43,15 @@ std::optional<Owner> Owner::read(const std::string& journal) {
     if (name == "slurm_job") owner.slurm_job = value;
     if (name == "slurm_restarts") owner.slurm_restarts = std::atoll(value.c_str());
     if (name == "run") owner.run = std::atoll(value.c_str());
-    if (name == "rows") owner.rows = std::atoll(value.c_str());
+    if (name == "first_row") owner.rows.begin = std::atoll(value.c_str());
+    if (name == "end_row") owner.rows.end = std::atoll(value.c_str());
     if (name == "token") owner.token = value;
   }
   if (owner.token.empty()) return std::nullopt;
   return owner;
 }
 
-Owner Owner::me(const std::string& token, int64_t run, int64_t rows) {
+Owner Owner::me(const std::string& token, int64_t run, RowRange rows) {
   const char* slurm_job = std::getenv("SLURM_JOB_ID");
   const char* slurm_restarts = std::getenv("SLURM_RESTART_COUNT");  // not set the first time
   return {.process = parallel::ProcessId::self(),
@@ -63,8 +64,8 @@ Owner Owner::me(const std::string& token, int64_t run, int64_t rows) {
 }
 
 std::string Owner::text() const {
-  std::string text = fmt::format("host {}\npid {}\nstarted {}\nrun {}\nrows {}\ntoken {}\n", process.host, process.pid,
-                                 started, run, rows, token);
+  std::string text = fmt::format("host {}\npid {}\nstarted {}\nrun {}\nfirst_row {}\nend_row {}\ntoken {}\n",
+                                 process.host, process.pid, started, run, rows.begin, rows.end, token);
   if (process.boot_id[0] != '\0')
     text += fmt::format("boot_id {}\npid_namespace {}\nstart_ticks {}\n", process.boot_id, process.pid_namespace,
                         process.start_ticks);

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "jobs/index.h"
 #include "parallel/process_id.h"
 
 namespace tokenmill::jobs {
@@ -14,12 +15,12 @@ struct Owner {
   std::string slurm_job;       ///< empty: none
   int64_t slurm_restarts = 0;  ///< of that job, up to this run
   int64_t run = 0;             ///< of the job, counted from 0
-  int64_t rows = -1;           ///< of the job; -1: not known yet
+  RowRange rows = {0, -1};     ///< of the job, or its shard; size -1: not known yet
 
   /// nullopt: there is none, or it is being written.
   static std::optional<Owner> read(const std::string& journal);
   /// This process.
-  static Owner me(const std::string& token, int64_t run, int64_t rows);
+  static Owner me(const std::string& token, int64_t run = 0, RowRange rows = {0, -1});
   std::string text() const;
   /// For messages: "gpu-02, pid 1234, started 2026-11-30T12:00:00Z".
   std::string describe() const;

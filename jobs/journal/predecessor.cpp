@@ -41,7 +41,7 @@ std::optional<int64_t> last_sign(const std::string& path) {
 
 void Predecessor::wait_until_over(const OutputDir& directory, const std::string& own_token) {
   constexpr double kQuiet_s = 1.2 * SignOfLife::kBetween_s;  // an owner that lives is refused without a word before
-  const Owner me = Owner::me(own_token, 0, -1);
+  const Owner me = Owner::me(own_token);
   const SteadyClock clock;
   double start_s = clock.now_s();
   std::string token;

@@ -34,6 +34,7 @@ std::string sample_of(const OptionSpec& spec) {
                                                            {"durability", "system"},
                                                            {"max-row-errors", "2.5%"},
                                                            {"overlong", "skip"},
+                                                           {"shard", "3/4"},
                                                            {"watermark", "0.25"},
                                                            {"gpu-memory-utilization", "0.25"},
                                                            {"device", "cpu"},
@@ -93,7 +94,7 @@ TEST_CASE(
     return all;
   };
   CHECK(names(Bearing::kResults) ==
-        "dtype max_model_len chat_template_kwargs generation_config think_start think_end date input_ids "
+        "dtype max_model_len chat_template_kwargs generation_config think_start think_end date input_ids shard "
         "hidden_states passthrough overlong max_logprobs max_record_bytes block_size seed ");
   const std::string schedule = names(Bearing::kSchedule);
   for (const char* name : {"max_num_seqs ", "max_num_batched_tokens ", "enable_prefix_caching ", "dedup ", "seed "})

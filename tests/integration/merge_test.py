@@ -33,6 +33,27 @@ class Merge(Case):
             self.assertIn(text, self.merge(*arguments, expect=2))
         self.assertEqual((self.dir / "merged.jsonl").read_bytes(), outputs[0])  # of the last one that went well
 
+    def test_shards_of_one_job(self):
+        """They give the bytes of one run over all rows: ids, streams and order are those of the whole input."""
+        rows = self.write("in.jsonl", [{"prompt": f"{i} mills", "max_tokens": 4, "temperature": 0.9} for i in range(11)])
+        whole = (self.run_to("whole", rows) / "output.jsonl").read_bytes()
+        job = self.dir / "job"
+        self.run_to("job", rows, "--shard", "0/3", "--date", "2026-11-29")
+        self.run_to("job", rows, "--shard", "2/3")  # takes the date of the other one
+        self.assertIn("shard-00001-of-00003 has not begun", self.merge(job, expect=2))
+        self.assertEqual(len(self.merge(job, "--partial").splitlines()), 4 + 3)
+        self.run_to("job", rows, "--shard", "1/3", "--seed", "7")
+        self.assertRegex(self.merge(job, expect=2), "are shards of different jobs: seed was 0 and is 7")
+        self.run_to("job", rows, "--shard", "1/3", "--restart")
+        self.assertEqual(self.merge(job), whole)
+        self.assertEqual(self.merge(*(job / f"shard-0000{shard}-of-00003" for shard in range(3))), whole)
+        self.run_to("job", rows)
+        self.assertIn("holds a job's journal and shards", self.merge(job, expect=2))
+        for text in ("3/3", "-1/3", "1", "1/", "a/b", "0/100000"):
+            refused = tokenmill("run", "--model", TINY, "--input", rows, "--output", job, f"--shard={text}")
+            self.assertEqual(refused.code, 2)
+            self.assertIn(f"--shard is {text}; it must be K/N", refused.stderr)
+
     def test_a_stopped_job_has_what_was_finished(self):
         rows = self.rows_from(0, 8)
         expected = (self.run_to("undisturbed", rows) / "output.jsonl").read_bytes().splitlines(keepends=True)

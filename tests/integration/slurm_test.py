@@ -9,7 +9,7 @@ import signal
 import time
 import unittest
 
-from harness import DATA, TINY, TOKENMILL, Case, Result
+from harness import DATA, TINY, TOKENMILL, Case, Result, tokenmill
 from slurm_cluster import SlurmCluster
 
 TEMPLATES = pathlib.Path(__file__).resolve().parents[2] / "jobs" / "slurm"
@@ -78,6 +78,10 @@ class Slurm(Case):
     def wait_for_output(self, count, output="answers", timeout_s=240):
         path = self.dir / output / "output.jsonl"
         self.wait_for(path.exists, timeout_s, f"{path} did not come")
+        self.check_answers(path, count)
+
+    def check_answers(self, path, count):
+        """They are those of an undisturbed run."""
         answers = [json.loads(line) for line in path.read_text().splitlines()]
         self.assertEqual([row["id"] for row in answers], list(range(count)))
         for row in answers:
@@ -168,11 +172,12 @@ class Slurm(Case):
         self.wait_for_output(count)
         self.assertRegex(self.log(), r"continuing: [1-9]")
 
-    def rank_pid(self, rank):
-        """The process of a rank of the job that runs."""
+    def rank_pid(self, rank, shard=None):
+        """The process of a rank of the job that runs, or of that shard of it."""
         for entry in pathlib.Path("/proc").iterdir():
             try:
                 if entry.name.isdigit() and (entry / "cmdline").read_bytes().startswith(f"{TOKENMILL}\0run\0{self.dir}/".encode()) \
+                        and (shard is None or f"\0--shard\0{shard}\0".encode() in (entry / "cmdline").read_bytes()) \
                         and f"PMIX_RANK={rank}\0".encode() in (entry / "environ").read_bytes():
                     return int(entry.name)
             except OSError:  # it is gone
@@ -199,13 +204,29 @@ class Slurm(Case):
         self.assertRegex(self.log(), r"continuing: [1-9]")
 
     def test_array_of_shards(self):
-        self.write_job(1, input=None, output=None)
-        (self.dir / "shards").mkdir()
-        for shard in range(4):
-            self.write(f"shards/part-{shard:04}.jsonl", rows(20 + shard))
-        self.submit(self.template("array_shards.sbatch"), "--array=0-3")
-        for shard in range(4):
-            self.wait_for_output(20 + shard, f"answers/part-{shard:04}")
+        self.write_job(83, output=None)
+        job_id = self.submit(self.template("array_shards.sbatch", shards="4"), "--array=0-3")
+        self.wait_until_gone(job_id)
+        merged = tokenmill("merge", self.dir / "answers", "--output", self.dir / "answers.jsonl")
+        self.assertEqual(merged.code, 0, merged.stderr + self.log())
+        self.check_answers(self.dir / "answers.jsonl", 83)
+
+    def test_independent_steps(self):
+        """A step that is killed begins again where it was; the other goes on meanwhile and is not begun again."""
+        count = self.count_for(25)
+        self.write_job(count, output=None)
+        job_id = self.submit(self.template("independent_steps.sbatch", shards="2"), nodes=2)
+        first, second = (self.dir / f"answers/shard-0000{shard}-of-00002" for shard in range(2))
+        self.wait_for(lambda: all(any(path.stat().st_size > 64 for path in shard.glob("journal/ledger/00000-*"))
+                                  for shard in (first, second)), 60, "no row was committed")
+        os.kill(self.rank_pid(1, "0/2"), signal.SIGKILL)
+        self.wait_until_gone(job_id)
+        self.check_answers(self.dir / "answers.jsonl", count)
+        self.assertRegex(self.log(), r"shard 0: try 1 ended with \d+")
+        self.assertNotIn("shard 1: try", self.log())
+        self.assertIn("continuing: ", self.log())
+        runs = [(shard / "journal/owner").read_text().split("run ")[1].split()[0] for shard in (first, second)]
+        self.assertEqual(runs, ["1", "0"])
 
 
 if __name__ == "__main__":

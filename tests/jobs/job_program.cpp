@@ -2,7 +2,7 @@
 //   job_program OUTPUT [--restart] [--fail RANK:PLACE] [--step-s S] [--running N] [--metrics-s S] [--elsewhere DIR]
 //               [--retry-errors] [--accept-change] [--commit-s S] [--fact VALUE] [--good] [--finished-log FILE]
 //               [--protect PATH] [--replica-ranks N] [--max-chunk-rows N] [--drain-s S] [--max-s S]
-//               [--long-step-s S] [--stall-s S] [--silent-s S] [--poison ROW:HOW]
+//               [--long-step-s S] [--stall-s S] [--silent-s S] [--poison ROW:HOW] [--shard K/N]
 //               [--shared-merge-bytes N] INPUT...
 // USR1, USR2 and TERM stop it, as --max-s does: exit 75. "row_steps N" says what was computed.
 // PLACE: load (agreed), step, encode, write, foreign, thread, and after 20 steps kill (by SIGKILL), segv, abort, exit
@@ -67,7 +67,10 @@ Options parse(int argc, char** argv) {
     const std::string word = argv[i];
     if (word == "--restart")
       options.job.restart = true;
-    else if (word == "--retry-errors")
+    else if (word == "--shard") {
+      const std::string text = argv[++i];
+      options.job.shard = {std::atoll(text.c_str()), std::atoll(text.c_str() + text.find('/') + 1)};
+    } else if (word == "--retry-errors")
       options.job.retry_errors = true;
     else if (word == "--accept-change")
       options.job.accept_change = true;

@@ -79,7 +79,7 @@ TEST_CASE("ranks write one file with the bytes that one rank writes") {
         int worked = 0;
         SharedMergeOptions options{.merge = {.window_rows = 700, .batch_bytes = 1 << 16}, .alignment = alignment};
         if (has_other_work) options.other_work = [&] { ++worked; };
-        const MergeTotals totals = merge_shared(journal.parts, rows, journal.output, world, options);
+        const MergeTotals totals = merge_shared(journal.parts, {0, rows}, journal.output, world, options);
         CHECK(totals.rows == rows);
         CHECK(totals.failed == (rows + 6) / 10);
         CHECK(worked == (has_other_work && world.rank() == 0 ? 1 : 0));
@@ -102,9 +102,9 @@ TEST_CASE("what fails on one rank fails on all, and the earlier file stays") {
     part[part.size() - 5] ^= 1;
     journal.dir->write("1.jsonl", part);
   }
-  CHECK_THROWS_WITH_AS(merge_shared(journal.parts, 5000, journal.output, world), doctest::Contains("1.jsonl: the record of row"),
-                       parallel::AgreedError);
-  CHECK_THROWS_WITH_AS(merge_shared(journal.parts, 5001, journal.output, world),
+  CHECK_THROWS_WITH_AS(merge_shared(journal.parts, {0, 5000}, journal.output, world),
+                       doctest::Contains("1.jsonl: the record of row"), parallel::AgreedError);
+  CHECK_THROWS_WITH_AS(merge_shared(journal.parts, {0, 5001}, journal.output, world),
                        doctest::Contains("row 5000 has no result in any part"), parallel::AgreedError);
   if (world.rank() != 0) return;
   CHECK(io::read_file(journal.output, 100) == "earlier");

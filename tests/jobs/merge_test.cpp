@@ -62,7 +62,7 @@ TEST_CASE("parts in any order merge to rows in order, whatever the window and th
     const std::string expected = merged(5000);
     for (const MergeOptions& options : {MergeOptions{}, MergeOptions{.window_rows = 100, .batch_bytes = 1 << 16},
                                         MergeOptions{.window_rows = 4999, .batch_bytes = 1}}) {
-      const MergeTotals totals = merge_parts(journal.parts, 5000, journal.dir / "output.jsonl", options);
+      const MergeTotals totals = merge_parts(journal.parts, {0, 5000}, journal.dir / "output.jsonl", options);
       CHECK(totals.rows == 5000);
       CHECK(totals.failed == 500);
       CHECK(totals.bytes == static_cast<int64_t>(expected.size()));
@@ -79,13 +79,13 @@ TEST_CASE("records longer than a cache block are copied whole") {
   Commit commit(journal.parts[0], {}, [](const std::exception& e) { FAIL(e.what()); });
   for (const int64_t row : {2, 0, 1}) commit.push({row, records[static_cast<size_t>(row)], false}, 0);
   commit.close();
-  merge_parts(journal.parts, 3, journal.dir / "output.jsonl");
+  merge_parts(journal.parts, {0, 3}, journal.dir / "output.jsonl");
   CHECK(journal.output() == records[0] + "\n" + records[1] + "\n" + records[2] + "\n");
 }
 
 TEST_CASE("no rows merge to an empty file") {
   const Journal journal;
-  CHECK(merge_parts({}, 0, journal.dir / "output.jsonl").rows == 0);
+  CHECK(merge_parts({}, {0, 0}, journal.dir / "output.jsonl").rows == 0);
   CHECK(journal.output().empty());
 }
 
@@ -94,8 +94,8 @@ TEST_CASE("a missing, repeated or foreign row is named and an older output stays
     Journal journal;
     journal.write(rows);
     journal.dir.write("output.jsonl", "old");
-    CHECK_THROWS_WITH_AS(merge_parts(journal.parts, num_rows, journal.dir / "output.jsonl"), doctest::Contains(text),
-                         Error);
+    CHECK_THROWS_WITH_AS(merge_parts(journal.parts, {0, num_rows}, journal.dir / "output.jsonl"),
+                         doctest::Contains(text), Error);
     CHECK(journal.output() == "old");
     for (const auto& file : std::filesystem::directory_iterator(journal.dir.path()))
       CHECK(file.path().string().find(".tmp.") == std::string::npos);
@@ -122,7 +122,8 @@ TEST_CASE("rows that finished far from their order, and long ones between short 
   std::string expected;
   for (int64_t row = 0; row < 3000; ++row) expected += text(row) + "\n";
   for (const int64_t batch_bytes : {1 << 24, 100'000, 1}) {
-    merge_parts(journal.parts, 3000, journal.dir / "output.jsonl", {.window_rows = 1024, .batch_bytes = batch_bytes});
+    merge_parts(journal.parts, {0, 3000}, journal.dir / "output.jsonl",
+                {.window_rows = 1024, .batch_bytes = batch_bytes});
     CHECK(journal.output() == expected);
   }
 }
@@ -134,11 +135,11 @@ TEST_CASE("damaged or cut part files are found by the ledger's checksums") {
   std::string bytes = good;
   bytes[record(0).size() + 1 + 4] ^= 1;  // in row 1
   journal.dir.write("0.jsonl", bytes);
-  CHECK_THROWS_WITH_AS(merge_parts(journal.parts, 4, journal.dir / "output.jsonl"),
+  CHECK_THROWS_WITH_AS(merge_parts(journal.parts, {0, 4}, journal.dir / "output.jsonl"),
                        doctest::Contains("the record of row 1 (byte "), Error);
   journal.dir.write("0.jsonl", good.substr(0, good.size() - 1));
-  CHECK_THROWS_WITH_AS(merge_parts(journal.parts, 4, journal.dir / "output.jsonl"), doctest::Contains("ends at byte"),
-                       Error);
+  CHECK_THROWS_WITH_AS(merge_parts(journal.parts, {0, 4}, journal.dir / "output.jsonl"),
+                       doctest::Contains("ends at byte"), Error);
 }
 
 TEST_CASE("what is torn off a ledger is a row without a result") {
@@ -146,7 +147,7 @@ TEST_CASE("what is torn off a ledger is a row without a result") {
   journal.write({{0, 1, 2, 3}});
   const std::string ledger = io::read_file(journal.parts[0].ledger, 1 << 20);
   journal.dir.write("0.ledger", ledger.substr(0, ledger.size() - 5));
-  CHECK_THROWS_WITH_AS(merge_parts(journal.parts, 4, journal.dir / "output.jsonl"),
+  CHECK_THROWS_WITH_AS(merge_parts(journal.parts, {0, 4}, journal.dir / "output.jsonl"),
                        doctest::Contains("row 3 has no result in any part"), Error);
 }
 

@@ -76,7 +76,7 @@ TEST_CASE("every row passes through feed, generator and commit, and the generato
   CHECK(status.stats.generation_tokens == 6000);
   CHECK(published == 3000);
   CHECK(generator.max_seen == 16);
-  const MergeTotals totals = merge_parts({f.part()}, 3000, f.dir / "output.jsonl");
+  const MergeTotals totals = merge_parts({f.part()}, {0, 3000}, f.dir / "output.jsonl");
   CHECK(totals.rows == 3000);
   CHECK(totals.failed == 375);
 }
@@ -89,7 +89,7 @@ TEST_CASE("bounds of one row and one byte only slow the feed down") {
             {.pull = Chunks{f.rows}, .on_error = f.record_error()});
   CHECK(run_batches(generator, feed, commit).rows_finished == 200);
   commit.close();
-  CHECK(merge_parts({f.part()}, 200, f.dir / "output.jsonl").rows == 200);
+  CHECK(merge_parts({f.part()}, {0, 200}, f.dir / "output.jsonl").rows == 200);
 }
 
 TEST_CASE("a feed that fails reports once and ends") {
