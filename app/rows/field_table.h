@@ -25,6 +25,7 @@ struct NeutralField {
   const char* neutral_text;               ///< "only X" in messages; nullptr: only null
   const char* instead = nullptr;          ///< the field of this version that means the same
   const char* advice = nullptr;           ///< what else comes near, for messages
+  bool foreign = false;                   ///< only other programs have it: a native row may have a column of that name
 };
 
 const std::vector<Field>& sampling_fields();  ///< what the sampler and the end of a sequence take

@@ -20,17 +20,21 @@ unsigned bit(RowShape shape) {
   return shape == RowShape::kNative ? kN : shape == RowShape::kChatCompletion ? kChat : kText;
 }
 
-void check_neutral(const NeutralField& field, const JsonValue& value) {
+void check_neutral(const NeutralField& field, const JsonValue& value, unsigned shapes) {
   if (field.neutral(value)) return;
+  const std::string column = field.foreign && (shapes & kN)
+                                 ? fmt::format("; if it is a column of yours, name it by --passthrough {}", field.name)
+                                 : "";
   if (field.instead != nullptr)
     throw BadRow{"invalid_request", field.name,
-                 fmt::format("{} is {}; this version's name for it is {}", field.name, shown(value), field.instead)};
+                 fmt::format("{} is {}; this version's name for it is {}{}", field.name, shown(value), field.instead,
+                             column)};
   const std::string supported = field.neutral_text == nullptr
                                     ? "no value here: leave it out"
                                     : fmt::format("only {}: give that or leave it out", field.neutral_text);
   throw BadRow{"invalid_request", field.name,
-               fmt::format("{} is {}; this version supports {}{}{}", field.name, shown(value), supported,
-                           field.advice == nullptr ? "" : "; ", field.advice == nullptr ? "" : field.advice)};
+               fmt::format("{} is {}; this version supports {}{}{}{}", field.name, shown(value), supported,
+                           field.advice == nullptr ? "" : "; ", field.advice == nullptr ? "" : field.advice, column)};
 }
 
 /// Checks a member that no honoured field took. False when its name is no field of the shape.
@@ -39,7 +43,7 @@ bool pass_neutral(std::string_view name, const JsonValue& value, unsigned shapes
   const auto found =
       std::find_if(table.begin(), table.end(), [&](const auto& f) { return (f.shapes & shapes) && name == f.name; });
   if (found == table.end()) return false;
-  if (!value.is_null()) check_neutral(*found, value);
+  if (!value.is_null()) check_neutral(*found, value, shapes);
   return true;
 }
 
@@ -53,7 +57,7 @@ bool is_honoured(std::string_view name, unsigned shapes) {
 std::string plain_letters(std::string_view name) {
   std::string out;
   for (const char c : name)
-    if (c != '-' && c != '_') out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (c != '-' && c != '_' && c != '.' && c != ' ') out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
 }
 
@@ -66,6 +70,26 @@ bool one_letter_off(std::string_view a, std::string_view b) {
   if (b.size() > a.size()) return a.substr(i) == b.substr(i + 1);
   if (i == a.size() || a.substr(i + 1) == b.substr(i + 1)) return true;
   return i + 1 < a.size() && a[i] == b[i + 1] && a[i + 1] == b[i] && a.substr(i + 2) == b.substr(i + 2);
+}
+
+/// A name that a column may be a misspelling of.
+struct KnownName {
+  std::string letters, meant;
+  bool suspected_near;  ///< not only by case and separators
+};
+
+std::vector<KnownName> known_names() {
+  std::vector<KnownName> known;
+  const auto add = [&](std::string_view name, std::string_view meant, bool of_answer) {
+    // Of other tables, single words are left alone: "document" and "tool" are columns.
+    known.push_back({plain_letters(name), std::string(meant), of_answer || name.find('_') != name.npos});
+  };
+  for (const FieldTable table : kHonoured)
+    for (const Field& field : table())
+      if (field.shapes & kN) add(field.name, field.name, table != FieldTable(prompt_fields));
+  for (const NeutralField& field : neutral_fields())
+    if (field.shapes & kN) add(field.name, field.instead == nullptr ? field.name : field.instead, false);
+  return known;
 }
 
 }  // namespace
@@ -101,30 +125,27 @@ std::vector<std::string> field_names(RowShape shape) {
     for (const Field& field : table())
       if (field.shapes & bit(shape)) names.emplace_back(field.name);
   for (const NeutralField& field : neutral_fields())
-    if (field.shapes & bit(shape)) names.emplace_back(field.name);
+    if ((field.shapes & bit(shape)) && !field.foreign) names.emplace_back(field.name);
   return names;
 }
 
 std::string misspelt_field(std::string_view name) {
-  struct Known {
-    std::string name, letters;
-  };
-  static const std::vector<Known> known = [] {
-    constexpr size_t kShortest = 5;  // "n", "seed", "stop", "echo": too many columns look like them
-    std::vector<Known> out;
-    for (const FieldTable table : {FieldTable(sampling_fields), FieldTable(answer_fields)})
-      for (const Field& field : table())
-        if ((field.shapes & kN) && std::string_view(field.name).size() >= kShortest)
-          out.push_back({field.name, plain_letters(field.name)});
-    return out;
-  }();
+  static const std::vector<KnownName> known = known_names();
+  constexpr size_t kShortestPlural = 4;     // "ns" may be anything
   constexpr size_t kShortestToMistype = 6;  // below, the names are neighbours of each other: top_p, top_k, min_p
   const std::string letters = plain_letters(name);
-  for (const Known& field : known)
-    if (letters == field.letters ||
-        (field.letters.size() >= kShortestToMistype && one_letter_off(letters, field.letters)))
-      return field.name;
+  for (const KnownName& field : known)
+    if (letters == field.letters) return field.meant;
+  for (const KnownName& field : known)
+    if (field.suspected_near && ((field.letters.size() >= kShortestPlural && letters == field.letters + 's') ||
+                                 (field.letters.size() >= kShortestToMistype && one_letter_off(letters, field.letters))))
+      return field.meant;
   return "";
+}
+
+bool is_foreign_field(std::string_view name) {
+  const std::vector<NeutralField>& table = neutral_fields();
+  return std::any_of(table.begin(), table.end(), [&](const NeutralField& f) { return f.foreign && name == f.name; });
 }
 
 }  // namespace tokenmill::rows

@@ -133,6 +133,7 @@ void read_native(const JsonValue& record, const std::vector<std::string>& passth
   if (sampling != nullptr) read_sampling_object(record, *sampling, row);
   std::vector<std::string_view> handled = {"id", "sampling"};
   handled.insert(handled.end(), kPrompts.begin(), kPrompts.end());
+  std::copy_if(passthrough.begin(), passthrough.end(), std::back_inserter(handled), is_foreign_field);
   for (const std::string_view column : read_fields(record, RowShape::kNative, handled, row)) {
     if (std::find(passthrough.begin(), passthrough.end(), column) != passthrough.end()) continue;
     if (const std::string meant = misspelt_field(column); !meant.empty())

@@ -48,7 +48,9 @@ TEST_CASE("known names that a native row cannot have honoured are errors, unknow
     CHECK_MESSAGE(error.starts_with(fmt::format("{0}: in.jsonl:1: {0} is 7; ", name)), error);
     CHECK(error_of(fmt::format(R"({{"prompt":"x","{}":null}})", name)).empty());
   }
-  CHECK(error_of(R"({"prompt":"x","max_new_tokens":7})").ends_with("this version's name for it is max_tokens"));
+  CHECK(error_of(R"({"prompt":"x","max_new_tokens":7})")
+            .ends_with("this version's name for it is max_tokens; if it is a column of yours, name it by --passthrough "
+                       "max_new_tokens"));
   CHECK(error_of(R"({"prompt":"x","min_new_tokens":0,"customer":7})").empty());
 }
 
@@ -198,14 +200,49 @@ TEST_CASE("a column that must be a misspelt field is an error until --passthroug
       "temprature: in.jsonl:1: temprature is not a field of rows; did you mean temperature? (--passthrough temprature "
       "if it is a column of yours)");
   for (const char* name : {"topk", "top-k", "TopP", "maxTokens", "max_token", "max_tokns", "max_tokesn", "logprob",
-                           "bad_word", "return_token_id", "Temperature"})
+                           "bad_word", "return_token_id", "Temperature", "N", "Seed"})
     CHECK_MESSAGE(!misspelt_field(name).empty(), name);
-  for (const char* name : {"text", "topic", "top", "N", "Seed", "stops", "message", "document", "tool", "model",
+  for (const auto& [name, meant] :
+       {std::pair("best-of", "best_of"), std::pair("bestOf", "best_of"), std::pair("seeds", "seed"),
+        std::pair("stops", "stop"), std::pair("echo_", "echo"), std::pair("top k", "top_k"),
+        std::pair("guided-json", "guided_json"), std::pair("addGenerationPrompt", "add_generation_prompt"),
+        std::pair("num-beams", "num_beams"), std::pair("stopSequences", "stop"), std::pair("stop_sequence", "stop"),
+        std::pair("max.new.tokens", "max_tokens"), std::pair("Documents", "documents"), std::pair("logprobs_", "logprobs")})
+    CHECK_MESSAGE(misspelt_field(name) == meant, name);
+  for (const char* name : {"text", "topic", "top", "ns", "message", "document", "tool", "model", "streams", "n\u00e9",
                            "label", "score", "tokens", "temp", "max", "token_ids"})
     CHECK_MESSAGE(misspelt_field(name).empty(), name);
   CodecOptions with = options();
   with.passthrough = {"temprature"};
   CHECK(error_of(R"({"prompt":"x","temprature":0})", with).empty());
+}
+
+TEST_CASE("sampling parameters of other programs are errors that say what comes near, unless they are declared columns") {
+  for (const char* name :
+       {"sampling_params", "extra_body", "generation_config", "parameters", "do_sample", "num_beams", "stop_sequences",
+        "no_repeat_ngram_size", "num_return_sequences", "typical_p", "max_length", "eos_token_id", "bad_words_ids",
+        "suppress_tokens", "return_full_text", "decoder_input_details", "json_schema", "regex", "mirostat"}) {
+    const std::string row = fmt::format(R"({{"prompt":"x","{}":[7]}})", name);
+    CHECK_MESSAGE(error_of(row).starts_with(fmt::format("{0}: in.jsonl:1: {0} is [7]; this version", name)), name);
+    CodecOptions with = options();
+    with.passthrough = {name};
+    CHECK_MESSAGE(error_of(row, with).empty(), name);
+    CHECK_MESSAGE(!error_of(fmt::format(R"({{"prompt":"x","sampling":{{"{}":[7]}}}})", name), with).empty(), name);
+    const std::string body =
+        fmt::format(R"({{"custom_id":"a","method":"POST","url":"/v1/completions","body":{{"prompt":"x","{}":[7]}}}})", name);
+    CHECK_MESSAGE(error_of(body, with).find("this version") != std::string::npos, name);
+  }
+  CHECK(error_of(R"({"prompt":"x","do_sample":false})").find("temperature says it: 0 is greedy") != std::string::npos);
+  CHECK(error_of(R"({"prompt":"x","num_beams":1,"no_repeat_ngram_size":0,"extra_body":{},"pad_token_id":0})").empty());
+  CodecOptions with = options();
+  with.passthrough = {"best_of"};  // a field of rows stays one
+  CHECK_FALSE(error_of(R"({"prompt":"x","best_of":2})", with).empty());
+}
+
+TEST_CASE("a neutral value has its field's type") {
+  for (const char* value : {"[]", "{}"})
+    CHECK(error_of(fmt::format(R"({{"prompt":"x","suffix":{}}})", value)).find("only \"\"") != std::string::npos);
+  CHECK(error_of(R"({"prompt":"x","suffix":""})").empty());
 }
 
 TEST_CASE("defaults are read as rows are, and rows win") {
