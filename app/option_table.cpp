@@ -71,6 +71,7 @@ void read_overlong(RunOptions& o, const Setting& s) {
 
 void read_output_format(RunOptions& o, const Setting& s) {
   o.output_jsonl = o.output_hdf5 = false;
+  o.merge.has_formats = true;
   for (const std::string& value : s.values)
     for (size_t begin = 0; begin <= value.size();) {
       const size_t end = std::min(value.find(',', begin), value.size());
@@ -196,7 +197,8 @@ const std::vector<OptionSpec> kBeforeSampling = {
      [](const RunOptions& o) -> ReportValue { return fmt::format("{}/{}", o.shard.index, o.shard.count); },
      Bearing::kResults},
     {"output-format", "Rows", S::kList, "FORMAT...", "jsonl (output.jsonl), hdf5 (output.h5), or both: jsonl,hdf5",
-     "jsonl", kRun, read_output_format, show_output_format, Bearing::kSchedule},
+     "jsonl; merge: what the jobs were given", kRun | kMerge, read_output_format, show_output_format,
+     Bearing::kSchedule},
     {"output-layout", "Rows", S::kValue, "LAYOUT",
      "merged: one output.h5 and output.jsonl, or parts: a file of each rank, written at once, which output.h5 shows as "
      "one",

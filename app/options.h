@@ -56,6 +56,7 @@ struct DiffOptions {
 struct MergeCommandOptions {
   std::vector<std::string> directories;
   bool partial = false;
+  bool has_formats = false;  ///< RunOptions' output_jsonl and output_hdf5 were given; else the jobs' own
 };
 
 /// Everything a command was asked to do: defaults, then the job file, then the flags; checked. Names are the flags'

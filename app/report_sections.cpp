@@ -53,16 +53,6 @@ ReportSection sampling_section(const io::JsonValue& sampling) {
   return out;
 }
 
-std::vector<std::pair<std::string, std::string>> hdf5_attributes(const RunOptions& options) {
-  return {{"tokenmill", kVersion},
-          {"model", options.model},
-          {"inputs", fmt::format("{}", fmt::join(options.input, " "))},
-          {"input_ids", options.input_ids},
-          {"seed", std::to_string(options.seed)},
-          {"hidden_states", to_string(options.hidden_states)},
-          {"sampling", io::to_json(options.sampling)}};
-}
-
 ReportSection configuration_section(const RunOptions& options, const ModelChoice& choice, Bearing least) {
   ReportSection section = shown_options(options, least);
   for (auto& [name, value] : section) {

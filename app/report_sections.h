@@ -13,8 +13,6 @@ namespace tokenmill::app {
 
 /// Sampling values that were given.
 jobs::ReportSection sampling_section(const io::JsonValue& sampling);
-/// Where results come from, for an output.h5: nothing in it depends on time or ranks.
-std::vector<std::pair<std::string, std::string>> hdf5_attributes(const RunOptions& options);
 /// Options in force that bear on `least` or more: all but the inputs and what sampling_section() shows.
 jobs::ReportSection configuration_section(const RunOptions& options, const ModelChoice& choice,
                                           Bearing least = Bearing::kNone);

@@ -53,7 +53,7 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
       session_(session),
       progress_(std::move(progress)),
       output_(options.output_dir),
-      claim_(output_, output_use(options), options.predecessor, options.visible_within_s),
+      claim_(output_, output_use(options), options.outputs_note, options.predecessor, options.visible_within_s),
       start_(Clock::now()) {
   const parallel::Comm& world = session_.world();
   parallel::run_on_root(world, [&] {

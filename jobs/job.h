@@ -65,6 +65,8 @@ struct JobOptions {
   MakeOutputs outputs = {};
   bool output_lines = true;      ///< the merge writes output.jsonl
   std::optional<PartOutputs> part_outputs = {};  ///< instead of both: files of all ranks
+  std::string
+      outputs_note;  ///< of app's, kept in the journal (OutputDir::outputs_path): what a later merge has to make
   bool has_attachments = false;  ///< some rows have one (FinishedRow)
   /// From so many bytes in the parts on all ranks write output.jsonl together, unless rows have attachments: how long
   /// their lines are is not in the ledgers.

@@ -14,23 +14,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void check(const OutputDir& directory) {
-  std::error_code error;
-  if (!fs::exists(directory.journal(), error))
-    throw Error(ErrorKind::kConfig, "{} holds no journal; merge takes the output directories of runs",
-                directory.path());
-  if (const std::string problem = journal_problem(directory); !problem.empty())
-    throw Error(ErrorKind::kConfig, "{} cannot be merged: it holds results {}", directory.path(), problem);
-}
-
-void check_apart(const std::vector<std::string>& directories, const std::string& output_path) {
+void check_apart(const std::vector<std::string>& directories, const std::vector<std::string>& output_paths) {
   std::set<fs::path> seen;
   for (const std::string& path : directories) {
     std::error_code error;
     if (!seen.insert(fs::weakly_canonical(path, error)).second)
       throw Error(ErrorKind::kConfig, "{} is given twice; its rows would be there twice", path);
-    if (lies_in(path, "journal", output_path))
-      throw Error(ErrorKind::kConfig, "--output {} lies in the journal of {}; name another file", output_path, path);
+    for (const std::string& output_path : output_paths)
+      if (lies_in(path, "journal", output_path))
+        throw Error(ErrorKind::kConfig, "--output {} lies in the journal of {}; name another file", output_path, path);
   }
 }
 
@@ -51,17 +43,26 @@ JobsMerged::Job merge_one(const OutputDir& directory, const MergeOutputs& output
 
 }  // namespace
 
-JobsMerged merge_jobs(const std::vector<std::string>& directories, const std::string& output_path, bool partial) {
-  check_apart(directories, output_path);
-  for (const std::string& path : directories) check(OutputDir(path));
+void check_mergeable(const OutputDir& directory) {
+  std::error_code error;
+  if (!fs::exists(directory.journal(), error))
+    throw Error(ErrorKind::kConfig, "{} holds no journal; merge takes the output directories of runs",
+                directory.path());
+  if (const std::string problem = journal_problem(directory); !problem.empty())
+    throw Error(ErrorKind::kConfig, "{} cannot be merged: it holds results {}", directory.path(), problem);
+}
+
+JobsMerged merge_jobs(const std::vector<std::string>& directories, const std::vector<std::string>& output_paths,
+                      const std::function<MergeOutputs()>& outputs, bool partial) {
+  check_apart(directories, output_paths);
+  for (const std::string& path : directories) check_mergeable(OutputDir(path));
   JobsMerged merged;
-  MergeOutputs outputs;
-  outputs.push_back(std::make_unique<io::LineWriter>(output_path));
+  const MergeOutputs made = outputs();
   for (const std::string& path : directories) {
-    merged.jobs.push_back(merge_one(OutputDir(path), outputs, partial));
+    merged.jobs.push_back(merge_one(OutputDir(path), made, partial));
     merged.rows += merged.jobs.back().rows;
   }
-  outputs[0]->commit();
+  for (const auto& output : made) output->commit();
   return merged;
 }
 

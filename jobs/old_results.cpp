@@ -173,8 +173,8 @@ class Survey {
         add_numbered(entry, ".ledger");
       else if (name == "running")
         add_directory(entry, is_running);
-      else if (name == OutputDir::kOwnerName || name == OutputDir::kSignOfLifeName || name == kNewOwnerName ||
-               is_numbered(name, "row_metrics.", ".jsonl"))
+      else if (name == OutputDir::kOwnerName || name == OutputDir::kSignOfLifeName || name == OutputDir::kOutputsName ||
+               name == kNewOwnerName || is_numbered(name, "row_metrics.", ".jsonl"))
         add_file(entry);
       else if (entry != marker && entry != identity)
         add_foreign(entry, "unknown");

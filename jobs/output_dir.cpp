@@ -218,6 +218,7 @@ void OutputClaim::write_journal(const Identity& identity) const {
   write_new_file(staged_journal() + "/" + OutputDir::kMarkerName, kJournalMarker);
   write_new_file(staged_journal() + "/" + OutputDir::kIdentityName, identity.text());
   write_new_file(staged_journal() + "/" + OutputDir::kOwnerName, Owner::me(token_).text());
+  write_new_file(staged_journal() + "/" + OutputDir::kOutputsName, outputs_note_);
   io::File::create(staged_journal() + "/" + OutputDir::kSignOfLifeName).close();
   for (const char* name : {"/parts", "/ledger", "/running", "/scratch"}) make_directory(staged_journal() + name);
   io::sync_directory(staged_journal());
@@ -274,6 +275,7 @@ void OutputClaim::take_over(RowRange rows) {
   write_owner(rows);
   rename_path(staged_journal() + "/" + OutputDir::kSignOfLifeName, directory_.sign_of_life_path());
   rename_path(staged_journal() + "/" + OutputDir::kOwnerName, directory_.journal() + "/" + OutputDir::kOwnerName);
+  rename_path(staged_journal() + "/" + OutputDir::kOutputsName, directory_.outputs_path());
   if (use_.accept_change) rename_path(staged_journal() + "/" + OutputDir::kIdentityName, directory_.identity_path());
   remove_scratch(directory_.scratch_dir());
   rename_path(staged_scratch_dir(), directory_.scratch_dir());

@@ -19,6 +19,7 @@ class OutputDir {
   static constexpr const char* kMarkerName = "tokenmill-journal";  ///< in the journal: it is tokenmill's
   static constexpr const char* kOwnerName = "owner";               ///< in the journal: the run that it belongs to
   static constexpr const char* kIdentityName = "identity";         ///< in the journal: what decides its results
+  static constexpr const char* kOutputsName = "outputs";           ///< in the journal: JobOptions::outputs_note
   static constexpr const char* kSignOfLifeName = "alive";          ///< in the journal: there while its owner lives
 
   explicit OutputDir(std::string path) : path_(std::move(path)) {}
@@ -38,6 +39,7 @@ class OutputDir {
   static constexpr const char* kCustomIdsName = "custom_ids";
   static std::string row_plan_path(const std::string& scratch_dir) { return scratch_dir + "/" + kRowPlanName; }
   std::string identity_path() const { return journal() + "/" + kIdentityName; }
+  std::string outputs_path() const { return journal() + "/" + kOutputsName; }
   std::string sign_of_life_path() const { return journal() + "/" + kSignOfLifeName; }
   PartPaths part(int64_t run, int64_t replica) const;
   std::string running_dir() const { return journal() + "/running"; }
@@ -80,9 +82,12 @@ bool can_continue(const OutputDir& directory, const OutputUse& use, const Identi
 class OutputClaim {
  public:
   /// visible_within_s: how long a rank looks for what rank 0 wrote. predecessor: what is known of who had it before.
-  OutputClaim(const OutputDir& directory, OutputUse use, Predecessor predecessor, double visible_within_s)
+  /// outputs_note: JobOptions.
+  OutputClaim(const OutputDir& directory, OutputUse use, std::string outputs_note, Predecessor predecessor,
+              double visible_within_s)
       : directory_(directory),
         use_(std::move(use)),
+        outputs_note_(std::move(outputs_note)),
         visible_within_s_(visible_within_s),
         predecessor_(std::move(predecessor)) {}
   /// Rank 0 removes the journal that was not published, or the unpacked inputs and its sign of life if the journal is
@@ -121,6 +126,7 @@ class OutputClaim {
 
   const OutputDir directory_;
   const OutputUse use_;
+  const std::string outputs_note_;
   const double visible_within_s_;
   Predecessor predecessor_;
   std::optional<SignOfLife> sign_of_life_;  // on rank 0, after publish()

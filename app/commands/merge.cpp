@@ -8,6 +8,7 @@
 
 #include "app/commands/commands.h"
 #include "app/exit_codes.h"
+#include "app/output_files.h"
 #include "app/progress_view.h"
 #include "jobs/journal/identity.h"
 #include "jobs/merge_jobs.h"
@@ -52,6 +53,37 @@ std::vector<std::string> with_shards(const std::string& directory, bool partial)
   return shards;
 }
 
+/// What all of the directories' jobs write, or what was asked for.
+OutputFiles files_of(const std::vector<std::string>& directories, const RunOptions& options) {
+  OutputFiles files;
+  for (size_t i = 0; i < directories.size(); ++i) {
+    const OutputFiles more = OutputFiles::read(directories[i]);
+    if (i == 0)
+      files = more;
+    else if (!files.add(more))
+      throw Error(ErrorKind::kConfig, "hidden states of {} have {} numbers, those of {} {}; merge jobs of one model",
+                  directories[0], files.hidden_columns, directories[i], more.hidden_columns);
+  }
+  if (options.merge.has_formats) {
+    files.lines = options.output_jsonl;
+    files.tables = options.output_hdf5;
+  }
+  return files;
+}
+
+/// Where lines and tables go: one of them to the file that was named, both to files that differ in their extension.
+struct Paths {
+  std::string lines, tables;  ///< empty: not written
+};
+
+Paths paths_of(const std::string& output, const OutputFiles& files) {
+  if (!files.lines || !files.tables) return {files.lines ? output : "", files.tables ? output : ""};
+  std::filesystem::path stem = output;
+  const std::string extension = stem.extension();
+  if (extension == ".jsonl" || extension == ".h5") stem.replace_extension();
+  return {extension == ".h5" ? stem.string() + ".jsonl" : output, stem.string() + ".h5"};
+}
+
 }  // namespace
 
 int merge_outputs(const RunOptions& options, std::ostream& out) {
@@ -66,13 +98,25 @@ int merge_outputs(const RunOptions& options, std::ostream& out) {
     const std::vector<std::string> found = with_shards(given, options.merge.partial);
     directories.insert(directories.end(), found.begin(), found.end());
   }
-  const jobs::JobsMerged merged = jobs::merge_jobs(directories, options.output, options.merge.partial);
+  for (const std::string& directory : directories) jobs::check_mergeable(jobs::OutputDir(directory));
+  const OutputFiles files = files_of(directories, options);
+  const Paths paths = paths_of(options.output, files);
+  std::vector<std::string> written;
+  for (const std::string& path : {paths.tables, paths.lines})
+    if (!path.empty()) written.push_back(path);
+  const auto outputs = [&] {
+    jobs::MergeOutputs made;
+    if (files.tables) made.push_back(files.make_tables(paths.tables));
+    if (files.lines) made.push_back(std::make_unique<io::LineWriter>(paths.lines));
+    return made;
+  };
+  const jobs::JobsMerged merged = jobs::merge_jobs(directories, written, outputs, options.merge.partial);
   for (size_t i = 0; i < merged.jobs.size(); ++i) {
     const auto& job = merged.jobs[i];
     fmt::print(out, "{}: {} of {} rows, {} with errors\n", directories[i], format_count(job.rows),
                format_count(job.rows_total), format_count(job.failed));
   }
-  fmt::print(out, "{}: {} rows\n", options.output, format_count(merged.rows));
+  fmt::print(out, "{}: {} rows\n", fmt::join(written, ", "), format_count(merged.rows));
   out.flush();
   return kExitDone;
 }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <cstdlib>
+#include <filesystem>
 
 #include "app/agreement.h"
 #include "app/build.h"
@@ -11,6 +11,7 @@
 #include "app/exit_codes.h"
 #include "app/figure_files.h"
 #include "app/generator.h"
+#include "app/output_files.h"
 #include "app/progress_view.h"
 #include "app/rank_figures.h"
 #include "app/rank_map.h"
@@ -20,7 +21,6 @@
 #include "app/row_metrics.h"
 #include "app/rows/id_census.h"
 #include "app/rows/joined_tables.h"
-#include "app/rows/result_tables.h"
 #include "app/rows/scan.h"
 #include "app/stage_in.h"
 #include "app/text_side.h"
@@ -109,13 +109,12 @@ void warn_of_overlong(const rows::Codec* codec, const parallel::Comm& world) {
                  format_count(all.skipped));
 }
 
-/// What the merge writes besides lines. hidden_columns: of /hidden_states; 0: there are none.
-jobs::MakeOutputs tables(const RunOptions& options, int64_t hidden_columns) {
-  if (!options.output_hdf5) return {};
-  return [&options, hidden_columns](const jobs::OutputDir& directory) {
+/// What the merge writes besides lines. files outlives it, as below.
+jobs::MakeOutputs tables(const OutputFiles& files) {
+  if (!files.tables) return {};
+  return [&files](const jobs::OutputDir& directory) {
     jobs::MergeOutputs outputs;
-    outputs.push_back(
-        std::make_unique<rows::ResultTables>(directory.hdf5_path(), hdf5_attributes(options), hidden_columns));
+    outputs.push_back(files.make_tables(directory.hdf5_path()));
     return outputs;
   };
 }
@@ -128,29 +127,27 @@ struct StopConditions {
 };
 
 /// The same of each rank's share of the rows, and output.h5, which shows them as one.
-std::optional<jobs::PartOutputs> tables_in_parts(const RunOptions& options, int64_t hidden_columns) {
+std::optional<jobs::PartOutputs> tables_in_parts(const RunOptions& options, const OutputFiles& files) {
   if (!options.output_in_parts) return std::nullopt;
-  const auto make = [&options, hidden_columns](const std::string& stem) {
+  const auto make = [&files](const std::string& stem) {
     jobs::MergeOutputs outputs;
-    outputs.push_back(std::make_unique<rows::ResultTables>(stem + ".h5", hdf5_attributes(options), hidden_columns));
-    if (options.output_jsonl) outputs.push_back(std::make_unique<io::LineWriter>(stem + ".jsonl"));
+    outputs.push_back(files.make_tables(stem + ".h5"));
+    if (files.lines) outputs.push_back(std::make_unique<io::LineWriter>(stem + ".jsonl"));
     return outputs;
   };
-  const auto join = [&options](const std::vector<std::string>& stems) {
+  const auto join = [&](const std::vector<std::string>& stems) {
     const jobs::OutputDir directory(options.output);
     std::vector<std::string> parts;
     for (const std::string& stem : stems)
       parts.push_back(std::filesystem::path(stem + ".h5").lexically_relative(directory.path()).string());
-    rows::join_tables(directory.hdf5_path(), parts, hdf5_attributes(options));
+    rows::join_tables(directory.hdf5_path(), parts, files.attributes);
   };
   return jobs::PartOutputs{make, join};
 }
 
-jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, const Replica& replica,
-                             rows::IdCensus& census, jobs::MetricsCallback on_metrics, const StopConditions& stop,
-                             const jobs::Predecessor& predecessor) {
-  const int64_t hidden_size = replica.choice.checkpoint->config().hidden_size;
-  const int64_t hidden_columns = options.hidden_states == HiddenStates::kNone ? 0 : hidden_size;
+jobs::JobOptions job_options(const RunOptions& options, const OutputFiles& files, const Ranks& ranks,
+                             const Replica& replica, rows::IdCensus& census, jobs::MetricsCallback on_metrics,
+                             const StopConditions& stop, const jobs::Predecessor& predecessor) {
   return {.leaders = ranks.groups.leaders,
           .replica = ranks.groups.place.dp_rank,
           .inputs = options.input,
@@ -168,10 +165,11 @@ jobs::JobOptions job_options(const RunOptions& options, const Ranks& ranks, cons
           .prefix_bytes = rows::prompt_bytes,
           .busy_rows = options.max_num_seqs,
           .queued_rows = 2 * options.max_num_seqs,
-          .outputs = tables(options, hidden_columns),
-          .output_lines = options.output_jsonl,
-          .part_outputs = tables_in_parts(options, hidden_columns),
-          .has_attachments = hidden_columns > 0,
+          .outputs = tables(files),
+          .output_lines = files.lines,
+          .part_outputs = tables_in_parts(options, files),
+          .outputs_note = files.note(),
+          .has_attachments = files.hidden_columns > 0,
           .commit_s = options.commit_seconds,
           .durability = options.durability,
           .on_metrics = std::move(on_metrics),
@@ -256,7 +254,8 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
   FigureFiles figures(options, replica->choice.max_model_len, ranks, world);
   ProgressView view;
   rows::IdCensus census;
-  jobs::Job job(job_options(options, ranks, *replica, census, figures.on_metrics(),
+  const OutputFiles output_files = OutputFiles::of(options, replica->choice.checkpoint->config().hidden_size);
+  jobs::Job job(job_options(options, output_files, ranks, *replica, census, figures.on_metrics(),
                             {walltime, signals, [&] { session.end_now(kExitStopped); }}, predecessor),
                 session, [&](const jobs::JobProgress& progress) { view.show(progress); });
   view.finish();

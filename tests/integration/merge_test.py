@@ -54,6 +54,48 @@ class Merge(Case):
             self.assertEqual(refused.code, 2)
             self.assertIn(f"--shard is {text}; it must be K/N", refused.stderr)
 
+    def test_every_format_of_the_jobs(self):
+        """merge writes what the runs were told to write, hidden states too: the bytes of one run's files."""
+        rows = self.rows_from(0, 9)
+        tables = ("--output-format", "jsonl,hdf5", "--hidden-states", "mean")
+        whole = self.run_to("whole", rows, *tables)
+        expected = [(whole / name).read_bytes() for name in ("output.jsonl", "output.h5")]
+
+        def merged(*arguments, names=("merged.jsonl", "merged.h5"), expect=0):
+            for path in self.dir.glob("merged*"):
+                path.unlink()
+            result = tokenmill("merge", *arguments, "--output", self.dir / names[0])
+            self.assertEqual(result.code, expect, result.stderr)
+            self.assertEqual(sorted(path.name for path in self.dir.glob("merged*")), sorted(names) if expect == 0 else [])
+            return [(self.dir / name).read_bytes() for name in names] if expect == 0 else result.stderr
+
+        self.assertEqual(merged(whole), expected)
+        self.assertEqual(merged(whole, names=("merged.h5", "merged.jsonl")), expected[::-1])
+        self.assertEqual(merged(whole, names=("merged.txt", "merged.txt.h5")), expected)
+        self.assertEqual(merged(whole, "--output-format", "jsonl", names=("merged.jsonl",)), expected[:1])
+        self.assertEqual(merged(whole, "--output-format", "hdf5", names=("merged.tables",)), expected[1:])
+        for shard in range(4):
+            self.run_to("shards", rows, *tables, "--shard", f"{shard}/4", *(("--output-layout", "parts") if shard == 2 else ()))
+        self.assertEqual(merged(self.dir / "shards"), expected)
+        # Of a job that is stopped: its finished rows, by the formats of its latest run.
+        stop = environment(LD_PRELOAD=os.environ["TOKENMILL_FAULTS"], TOKENMILL_FAULT_PATH="/stopped/journal/ledger",
+                           TOKENMILL_FAULT="kill:9")
+        self.run_to("stopped", rows, *tables, "--commit-seconds", 0, "--max-num-seqs", 2, expect=-9, env=stop)
+        lines, some = merged(self.dir / "stopped", "--partial")
+        self.assertTrue(0 < lines.count(b"\n") < 9)
+        self.assertGreater(len(some), 1000)
+        self.run_to("stopped", rows, *tables[2:], "--output-format", "hdf5", expect=0)
+        self.assertEqual(merged(self.dir / "stopped", names=("merged.h5",)), expected[1:])
+        # Jobs that say different things: both formats, and where one has no hidden states neither can be one file.
+        other = self.run_to("other", self.rows_from(100, 3))
+        self.assertIn("hidden states of", merged(whole, other, expect=2))
+        plain = self.run_to("plain", self.rows_from(200, 2), "--output-format", "hdf5")
+        lines, some = merged(other, plain)
+        self.assertEqual(lines, (other / "output.jsonl").read_bytes() + merged(plain, "--output-format", "jsonl",
+                                                                               names=("merged.jsonl",))[0])
+        for path in ("in100.jsonl", "in200.jsonl"):
+            self.assertIn(str(self.dir / path).encode(), some)
+
     def test_a_stopped_job_has_what_was_finished(self):
         rows = self.rows_from(0, 8)
         expected = (self.run_to("undisturbed", rows) / "output.jsonl").read_bytes().splitlines(keepends=True)

@@ -47,6 +47,15 @@ TEST_CASE("the directories of shards are found whether all have begun or not; of
   CHECK_THROWS_WITH_AS(jobs::shard_directories(out), doctest::Contains("holds shards of "), Error);
 }
 
+jobs::JobsMerged merge_lines(const std::vector<std::string>& directories, const std::string& path, bool partial) {
+  const auto lines = [&] {
+    jobs::MergeOutputs outputs;
+    outputs.push_back(std::make_unique<io::LineWriter>(path));
+    return outputs;
+  };
+  return jobs::merge_jobs(directories, {path}, lines, partial);
+}
+
 TEST_CASE("shards merge to the bytes of one run over all rows, also when one was killed and continued") {
   const test::TempDir dir;
   std::string text;
@@ -61,9 +70,8 @@ TEST_CASE("shards merge to the bytes of one run over all rows, also when one was
     if (index == 1) {
       CHECK(test::run_process(command + "--commit-s 0.01 --running 1 --step-s 0.01 --fail 0:kill " + in).exit_code !=
             0);
-      CHECK_THROWS_WITH_AS(jobs::merge_jobs(directories, dir / "merged", false), doctest::Contains(" of 333 rows"),
-                           Error);
-      CHECK(jobs::merge_jobs(directories, dir / "merged", true).rows < 667);
+      CHECK_THROWS_WITH_AS(merge_lines(directories, dir / "merged", false), doctest::Contains(" of 333 rows"), Error);
+      CHECK(merge_lines(directories, dir / "merged", true).rows < 667);
     }
     const auto result = test::run_process(
         (index == 2 ? std::string(TM_MPIEXEC " -n 2 ") + command + "--shared-merge-bytes 1 " : command) + in);
@@ -71,7 +79,7 @@ TEST_CASE("shards merge to the bytes of one run over all rows, also when one was
     CHECK(result.exit_code == 0);
     CHECK(result.count("rows " + std::to_string(shard.rows_of(1000).size()) + " failed") == 1);
   }
-  CHECK(jobs::merge_jobs(directories, dir / "merged", false).rows == 1000);
+  CHECK(merge_lines(directories, dir / "merged", false).rows == 1000);
   const std::string whole = io::read_file(dir / "whole/output.jsonl", 1 << 30);
   CHECK(io::read_file(dir / "merged", 1 << 30) == whole);
   std::string joined;
