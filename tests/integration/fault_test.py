@@ -38,7 +38,7 @@ class Faults(Case):
         log.unlink(missing_ok=True)
         result = self.run_job(log=log)
         self.assertEqual(result.code, 0, result.stderr)
-        return [line.split()[1:] for line in log.read_text().splitlines()]
+        return [line.split()[1:3] for line in log.read_text().splitlines()]
 
     def set_scene(self, scene):
         shutil.rmtree(self.output, ignore_errors=True)

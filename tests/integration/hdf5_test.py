@@ -368,7 +368,7 @@ class Output(Case):
         log = self.dir / "log"
         faults = {"LD_PRELOAD": os.environ["TOKENMILL_FAULTS"], "TOKENMILL_FAULT_PATH": str(output)}
         self.assertEqual(tokenmill(*command, ranks=2, env=environment(TOKENMILL_FAULT_LOG=str(log), **faults)).code, 0)
-        calls = [line.split() for line in log.read_text().splitlines() if line.startswith("0 ")]
+        calls = [line.split()[:3] for line in log.read_text().splitlines() if line.startswith("0 ")]
         on_tables = [number for number, (_, _, file) in enumerate(calls, 1) if "/output." in file]
         renamed = [number for number, (_, name, file) in enumerate(calls, 1) if name == "rename" and file.endswith("/output.h5")]
         for at in {on_tables[0], on_tables[len(on_tables) // 2], renamed[0], renamed[0] + 1, on_tables[-1]}:

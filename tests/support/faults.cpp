@@ -1,6 +1,7 @@
 // A library to preload into the program: makes calls on files of one directory fail, or the machine go down at them.
 //   TOKENMILL_FAULT_PATH    part of the paths that count
-//   TOKENMILL_FAULT_LOG     a file that gets a line "rank operation path" for each call that counts
+//   TOKENMILL_FAULT_LOG     a file that gets a line "rank operation path seconds" for each call that counts, seconds of
+//                           CLOCK_MONOTONIC; behind it "offset value" of a pwrite() of eight bytes
 //   TOKENMILL_FAULT         ACTION:N[:RANK], at the N-th call (from 1) that counts and that the action applies to, in
 //   every
 //                           process or in the one with that OMPI_COMM_WORLD_RANK:
@@ -23,6 +24,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <map>
 #include <mutex>
 #include <string>
@@ -51,9 +53,9 @@ class Faults {
   bool counts(const std::string& path) const { return !part_.empty() && path.find(part_) != path.npos; }
 
   /// True when this call is to fail as the action says.
-  bool hit(Op op, const char* name, const std::string& path) {
+  bool hit(Op op, const char* name, const std::string& path, const std::string& details = "") {
     std::lock_guard lock(mutex_);
-    log(name, path);
+    log(name, path, details);
     if (!mine_ || !applies(op)) return false;
     ++calls_;
     if (calls_ < at_) return false;
@@ -115,10 +117,13 @@ class Faults {
     return true;
   }
 
-  void log(const char* name, const std::string& path) const {
+  void log(const char* name, const std::string& path, const std::string& details) const {
     if (log_.empty()) return;
     const int fd = next<int (*)(const char*, int, ...)>("open")(log_.c_str(), O_WRONLY | O_APPEND | O_CREAT, 0666);
-    const std::string line = rank_ + " " + name + " " + path + "\n";
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const double now_s = static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+    const std::string line = rank_ + " " + name + " " + path + " " + std::to_string(now_s) + details + "\n";
     [[maybe_unused]] const auto written =
         next<ssize_t (*)(int, const void*, size_t)>("write")(fd, line.data(), line.size());
     close(fd);
@@ -169,10 +174,10 @@ int opened(const char* name, const char* path, int flags, unsigned mode) {
 
 /// real(taken): the call itself with that many bytes.
 template <typename Real>
-ssize_t written(int fd, const char* name, size_t size, Real real) {
+ssize_t written(int fd, const char* name, size_t size, Real real, const std::string& details = "") {
   Faults& faults = Faults::instance();
   const std::string path = fd > 2 ? path_of(fd) : "";
-  if (!faults.counts(path) || !faults.hit(Op::kWrite, name, path)) return real(size);
+  if (!faults.counts(path) || !faults.hit(Op::kWrite, name, path, details)) return real(size);
   if (faults.full()) return fail(ENOSPC);
   return real(size > 1 ? size / 2 : size);
 }
@@ -216,9 +221,18 @@ ssize_t write(int fd, const void* bytes, size_t size) {
 }
 
 ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
-  const ssize_t result = written(fd, "pwrite", size, [&](size_t taken) {
-    return next<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite")(fd, bytes, taken, offset);
-  });
+  int64_t value = 0;
+  std::string details;
+  if (size == sizeof value) {
+    std::memcpy(&value, bytes, size);
+    details = " " + std::to_string(offset) + " " + std::to_string(value);
+  }
+  const ssize_t result = written(
+      fd, "pwrite", size,
+      [&](size_t taken) {
+        return next<ssize_t (*)(int, const void*, size_t, off_t)>("pwrite")(fd, bytes, taken, offset);
+      },
+      details);
   if (Faults::instance().is_poison(bytes, size)) raise(SIGSEGV);
   return result;
 }
