@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "app/rows/fields.h"
+#include "engine/text/chat_messages.h"
 #include "kernels/core/error.h"
 
 namespace tokenmill::app {
@@ -68,6 +69,11 @@ rows::RowSettings row_defaults(const RunOptions& options, const Checkpoint& chec
   }
   if (const auto wrong = check(both.sampling, vocab_size, options.max_logprobs)) refuse(wrong->message);
   both.chat_template_kwargs = options.chat_template_kwargs;
+  if (both.chat_template_kwargs.is_object())
+    for (const auto& [name, ignored] : both.chat_template_kwargs.members())
+      if (text::is_own_field(name))
+        throw Error(ErrorKind::kConfig, "--chat-template-kwargs {0} would be ignored: {0} is a field of the rows; give it there",
+                    name);
   return both;
 }
 

@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "kernels/core/error.h"
@@ -78,6 +80,23 @@ File File::open_read(const std::string& path) {
 }
 
 File File::create(const std::string& path) { return open(path, O_WRONLY | O_CREAT | O_TRUNC, "create"); }
+File File::open_pipe(const std::string& path) {
+  constexpr auto kWait = std::chrono::seconds(5), kPause = std::chrono::milliseconds(20);
+  int fd = -1;
+  for (std::chrono::milliseconds waited{}; waited <= kWait; waited += kPause) {
+    fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0 || errno != ENXIO) break;
+    std::this_thread::sleep_for(kPause);
+    errno = ENXIO;
+  }
+  if (fd < 0 && errno == ENXIO)
+    throw Error(ErrorKind::kIo, "{}: is a pipe that nobody reads; start its reader first", path);
+  if (fd < 0) fail(path, "open for writing", errno);
+  File file(fd, path);
+  if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0) fail(path, "open for writing", errno);
+  return file;
+}
+
 File File::create_new(const std::string& path) { return open(path, O_WRONLY | O_CREAT | O_EXCL, "create"); }
 File File::open_write(const std::string& path) { return open(path, O_WRONLY, "open for writing"); }
 
@@ -89,6 +108,8 @@ File File::open_append(const std::string& path) {
 
 File File::create_in_place(const std::string& path) {
   const int own = own_descriptor(path);
+  std::error_code ignored;
+  if (own < 0 && std::filesystem::is_fifo(path, ignored)) return open_pipe(path);
   if (own < 0) return create(path);
   const int fd = ::fcntl(own, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) fail(path, "open for writing", errno);

@@ -35,7 +35,7 @@ class File {
   static File open_append(const std::string& path);
   /// Opens what is written in place, from its beginning: create(), but where path names a descriptor of this process
   /// (/dev/stdout, /dev/fd/3) that descriptor is duplicated. Opened anew, a log that standard output goes to would be
-  /// emptied, and a socket could not be opened at all.
+  /// emptied, and a socket could not be opened at all. A pipe must have a reader within seconds: no job waits for ever.
   static File create_in_place(const std::string& path);
 
   bool is_open() const { return fd_ >= 0; }
@@ -73,6 +73,7 @@ class File {
  private:
   File(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
   static File open(const std::string& path, int flags, const char* action);
+  static File open_pipe(const std::string& path);
   int fd_ = -1;
   std::string path_;
 };

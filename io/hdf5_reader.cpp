@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "io/hdf5_guard.h"
+
 namespace tokenmill::io {
 namespace {
 
@@ -17,6 +19,7 @@ bool is_group(hid_t file, const std::string& path) {
 Hdf5Reader::Hdf5Reader(const std::string& path, const RecordReaderOptions& options)
     : path_(path), max_record_bytes_(options.max_record_bytes), load_rows_(kFirstLoadRows) {
   const RecordPath place = split_record_path(path);
+  const Hdf5Guard guard(path_);
   file_ = open_hdf5(place.file);
   prompts_ = open_hdf5_prompts(file_, place.dataset, path, max_record_bytes_);
   prompt_name_ = is_group(file_, place.dataset) ? "\"prompt_token_ids\":" : "\"prompt\":";
@@ -35,6 +38,7 @@ void Hdf5Reader::seek(const RecordPosition& position) {
 
 /// The block that begins with row_.
 void Hdf5Reader::load() {
+  const Hdf5Guard guard(path_);
   int64_t rows = prompts_->load(row_, std::min(load_rows_, prompts_->num_rows() - row_));
   if (ids_) rows = std::min(rows, ids_->load(row_, rows));
   block_begin_ = row_;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "io/hdf5_guard.h"
 #include "kernels/core/check.h"
 #include "kernels/core/error.h"
 
@@ -65,6 +66,7 @@ void put_own(std::string_view cause) {
 extern "C" void on_fatal_signal(int number, siginfo_t* info, void*) {
   const int error = errno;
   if (info->si_code > 0 || info->si_pid == ::getpid()) {
+    io::end_if_in_hdf5();  // the file is at fault, not the row
     ::alarm(kLongest_s);
     std::array<char, 32> cause{"signal "};
     char* end = append(cause.data() + std::strlen(cause.data()), number);

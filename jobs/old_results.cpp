@@ -49,7 +49,11 @@ bool is_numbered(std::string_view name, std::string_view prefix, std::string_vie
 std::string marker_of(const fs::path& journal) {
   const fs::path marker = journal / OutputDir::kMarkerName;
   std::error_code error;
-  if (!fs::is_regular_file(fs::symlink_status(marker, error)) || fs::file_size(marker, error) > 64) return "";
+  const fs::file_status status = fs::symlink_status(marker, error);
+  // "Not tokenmill's" would bring people to replace it.
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    throw Error(ErrorKind::kIo, "{}: the journal cannot be looked at: {}", marker.string(), error.message());
+  if (!fs::is_regular_file(status) || fs::file_size(marker, error) > 64) return "";
   std::string text = io::read_file(marker.string(), 64);
   return text.starts_with("tokenmill journal ") && text.ends_with('\n') ? text : "";
 }

@@ -8,6 +8,7 @@
 
 #include "app/commands/commands.h"
 #include "app/exit_codes.h"
+#include "app/merge_output.h"
 #include "app/output_files.h"
 #include "app/progress_view.h"
 #include "jobs/journal/identity.h"
@@ -104,6 +105,7 @@ int merge_outputs(const RunOptions& options, std::ostream& out) {
   std::vector<std::string> written;
   for (const std::string& path : {paths.tables, paths.lines})
     if (!path.empty()) written.push_back(path);
+  for (const std::string& path : written) check_merge_output(directories, path);
   const auto outputs = [&] {
     jobs::MergeOutputs made;
     if (files.tables) made.push_back(files.make_tables(paths.tables));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "app/option_values.h"
@@ -57,6 +58,19 @@ void check_tools(const JsonValue& body) {
                  "or use a native row, whose answer is the model's text"};
 }
 
+/// What belongs into the body would be ignored beside it. Other names there are the user's own.
+void check_outside_of_body(const JsonValue& record, RowShape shape) {
+  std::vector<std::string> names = field_names(shape);
+  names.emplace_back(shape == RowShape::kChatCompletion ? "messages" : "prompt");
+  for (const auto& [name, ignored] : record.members()) {
+    const bool is_field = std::find(names.begin(), names.end(), name) != names.end();
+    if (is_field || !misspelt_field(name).empty())
+      throw BadRow{"invalid_request", name,
+                   fmt::format("{} stands beside body; put it into body{}", name,
+                               is_field ? "" : fmt::format(", as {}", misspelt_field(name)))};
+  }
+}
+
 }  // namespace
 
 bool is_openai(const JsonValue& record) {
@@ -69,6 +83,7 @@ void read_openai(const JsonValue& record, ParsedRow& row) {
   const JsonValue& id = record.at("custom_id");
   row.id_json = id.is_string() || id.is_number() ? io::to_json(id) : "null";
   row.shape = read_url(record);
+  check_outside_of_body(record, row.shape);
   if (!id.is_string())
     throw BadRow{"invalid_request", "custom_id", fmt::format("custom_id is {}; it must be a string", shown(id))};
   const JsonValue* body = given(record, "body");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "engine/text/jinja_unicode.h"
 #include "kernels/core/error.h"
@@ -100,6 +101,13 @@ std::optional<ChatFault> prepare_tool_calls(io::JsonValue& message, const std::s
 
 }  // namespace
 
+bool is_own_field(std::string_view variable) {
+  constexpr std::string_view kNames[] = {"messages",      "tools",
+                                         "documents",     "add_generation_prompt",
+                                         "chat_template", "continue_final_message"};
+  return std::find(std::begin(kNames), std::end(kNames), variable) != std::end(kNames);
+}
+
 std::optional<ChatFault> check_request(const ChatRequest& request) {
   if (!request.messages.is_array())
     return ChatFault{"messages",
@@ -111,6 +119,11 @@ std::optional<ChatFault> check_request(const ChatRequest& request) {
   if (!request.chat_template_kwargs.is_null() && !request.chat_template_kwargs.is_object())
     return ChatFault{"chat_template_kwargs",
                      fmt::format("is of type {}; it must be an object", request.chat_template_kwargs.kind_name())};
+  if (request.chat_template_kwargs.is_object())
+    for (const auto& [name, value] : request.chat_template_kwargs.members())
+      if (is_own_field(name) || (name == "reasoning_effort" && !request.reasoning_effort.empty()))
+        return ChatFault{"chat_template_kwargs." + name,
+                         fmt::format("would be ignored: {0} is a field of its own; give it as {0}", name)};
   if (request.continue_final_message && request.add_generation_prompt)
     return ChatFault{"continue_final_message",
                      "is true together with add_generation_prompt; a prompt cannot end inside the last message and "

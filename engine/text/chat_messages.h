@@ -1,6 +1,7 @@
 #pragma once
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "engine/text/chat_template.h"
 
@@ -11,6 +12,9 @@ struct ChatFault {
   std::string field;
   std::string text;
 };
+
+/// Whether a template variable is made of a field of its own, whatever chat_template_kwargs say.
+bool is_own_field(std::string_view variable);
 
 /// Checks a request and brings its messages into the form that the template wants. nullopt when all is well.
 std::optional<ChatFault> check_request(const ChatRequest& request);

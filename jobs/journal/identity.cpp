@@ -21,6 +21,10 @@ constexpr size_t kMaxNamed = 3;                   // differences
 constexpr const char* kTitle = "# what decides the results of this job; written by tokenmill, not to be edited\n";
 constexpr const char* kChecksum = "checksum: ";
 
+constexpr const char* kChanged = ", changed ";  // behind an input's path
+
+std::string input_name(size_t number) { return fmt::format("input {}", number); }
+
 /// On one line.
 std::string escaped(const std::string& text) {
   std::string out;
@@ -95,11 +99,20 @@ std::string Identity::difference_from(const Identity& earlier) const {
   return fmt::format("{}{}", fmt::join(differences, "; "), more > 0 ? fmt::format("; and {} more", more) : "");
 }
 
+std::vector<std::string> input_paths(const Identity& identity) {
+  std::vector<std::string> paths;
+  for (size_t i = 1;; ++i) {
+    const std::string* value = identity.find(input_name(i));
+    if (value == nullptr) return paths;
+    paths.push_back(value->substr(0, value->rfind(kChanged)));
+  }
+}
+
 Identity job_identity(Identity::Facts facts, const std::vector<std::string>& inputs) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::string file = io::files_of({inputs[i]}).front();
-    facts.emplace_back(fmt::format("input {}", i + 1),
-                       fmt::format("{}, changed {}, {}", inputs[i], time_of_change(file), io::file_digest(file)));
+    facts.emplace_back(input_name(i + 1), fmt::format("{}{}{}, {}", inputs[i], kChanged, time_of_change(file),
+                                                      io::file_digest(file)));
   }
   return Identity(std::move(facts));
 }

@@ -29,6 +29,9 @@ class Identity {
   Facts facts_;
 };
 
+/// Paths of the job's inputs, as they were given.
+std::vector<std::string> input_paths(const Identity& identity);
+
 /// facts, then each input's path, time of change and io::file_digest(). Throws Error(kIo).
 Identity job_identity(Identity::Facts facts, const std::vector<std::string>& inputs);
 

@@ -385,6 +385,16 @@ class Output(Case):
         self.assertEqual((self.tables(output / "output.h5"), list(output.glob("output.parts.*"))), (expected, []))
         self.assertEqual(tokenmill(*command, "--restart", ranks=2).code, 0)
 
+    def test_a_file_that_crashes_the_library_is_named(self):
+        """A byte of a string's heap index is wrong: HDF5 1.10 follows it anywhere."""
+        damaged = f"{DATA / 'hdf5' / 'damaged_heap_index.h5'}:/text"
+        for ranks in (0, 2):
+            with self.subTest(ranks=ranks):
+                result = tokenmill("run", "--model", TINY, "--input", damaged, "--output", self.dir / "damaged", ranks=ranks)
+                self.assertEqual(result.code, 4, result.stderr)
+                self.assertIn(damaged, result.stderr)
+                self.assertNotIn("[ 0]", result.stderr)  # the frames of a stack
+
     def test_unknown_formats_are_refused(self):
         for value in ("csv", "jsonl,", "jsonl,json"):
             self.assertRegex(self.job(self.ROWS, "--output-format", value, expect=2).stderr,

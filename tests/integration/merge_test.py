@@ -33,6 +33,19 @@ class Merge(Case):
             self.assertIn(text, self.merge(*arguments, expect=2))
         self.assertEqual((self.dir / "merged.jsonl").read_bytes(), outputs[0])  # of the last one that went well
 
+    def test_inputs_and_results_are_not_overwritten(self):
+        one, two = self.run_to("one", self.rows_from(0, 5)), self.run_to("two", self.rows_from(100, 3))
+        os.link(self.dir / "in0.jsonl", self.dir / "other_name.jsonl")
+        (self.dir / "link.jsonl").symlink_to(self.dir / "none")
+        for name, text in (("in0.jsonl", "is an input of"), ("other_name.jsonl", "is an input of"), ("one/output.jsonl", "is a result of"),
+                           ("two/run.yaml", "is a result of"), ("link.jsonl", "is a symbolic link")):
+            with self.subTest(name=name):
+                before = (self.dir / name).read_bytes() if (self.dir / name).exists() else None
+                result = tokenmill("merge", one, two, "--output", self.dir / name)
+                self.assertEqual(result.code, 2, result.stderr)
+                self.assertIn(text, result.stderr)
+                self.assertEqual((self.dir / name).read_bytes() if (self.dir / name).exists() else None, before)
+
     def test_shards_of_one_job(self):
         """They give the bytes of one run over all rows: ids, streams and order are those of the whole input."""
         rows = self.write("in.jsonl", [{"prompt": f"{i} mills", "max_tokens": 4, "temperature": 0.9} for i in range(11)])

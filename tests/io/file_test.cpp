@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 #include <sys/resource.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 
 #include <csignal>
@@ -189,6 +190,14 @@ TEST_CASE("a name of a descriptor of this process is that descriptor, not its fi
   fs::create_symlink(dir / "old", dir / "other");
   io::File::create_in_place(dir / "other").write_all("new");
   CHECK(io::read_file(dir / "old", 100) == "new");
+  REQUIRE(::mkfifo((dir / "pipe").c_str(), 0600) == 0);
+  CHECK_THROWS_WITH_AS(io::File::create_in_place(dir / "pipe"), doctest::Contains("a pipe that nobody reads"), Error);
+  const int reader = ::open((dir / "pipe").c_str(), O_RDONLY | O_NONBLOCK);
+  io::File::create_in_place(dir / "pipe").write_all("through");
+  char seen[8] = {};
+  CHECK(::read(reader, seen, 7) == 7);
+  CHECK(std::string(seen) == "through");
+  ::close(reader);
   CHECK_THROWS_WITH_AS(io::File::create_in_place("/dev/fd/987"), doctest::Contains("Bad file descriptor"), Error);
 }
 

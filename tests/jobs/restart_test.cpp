@@ -71,6 +71,17 @@ TEST_CASE("a first run that fails before its rows leaves a directory that needs 
   CHECK(fs::is_empty(dir / "out"));
 }
 
+TEST_CASE("a journal that cannot be looked at is no reason to replace it") {
+  const Finished old;
+  fs::rename(old.out + "/journal", old.dir / "kept");
+  fs::create_symlink("journal", old.out + "/journal");  // a link to itself: what a missing permission is to others than root
+  const auto result = run(old.out + " " + old.in);
+  INFO(result.output);
+  CHECK(result.exit_code == 4);
+  CHECK(result.count("the journal cannot be looked at: ") == 1);
+  CHECK(result.count("--restart") == 0);
+}
+
 TEST_CASE("a link with the name of a result ends a run before it computes anything, and stays") {
   const Finished old;
   fs::rename(old.out + "/output.jsonl", old.dir / "kept.jsonl");

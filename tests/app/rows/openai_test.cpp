@@ -44,6 +44,19 @@ TEST_CASE("an OpenAI completion row takes text, ids, or a list of one prompt") {
   CHECK(line.find(R"("choices":[{"index":0,"text":"y","logprobs":null,"finish_reason":"length")") != std::string::npos);
 }
 
+TEST_CASE("what belongs into an OpenAI row's body is refused beside it; other names are the user's") {
+  const Codec c = codec();
+  const auto fault = [&](const std::string& beside) {
+    const auto item = encode(c, R"({"custom_id":"a","method":"POST","url":"/v1/completions","body":{"prompt":"x"},)" + beside + "}");
+    return item->error ? item->error->message : "";
+  };
+  CHECK(fault(R"("temperature":9)").find("temperature stands beside body; put it into body") != std::string::npos);
+  CHECK(fault(R"("max_tokens":"x")").find("max_tokens stands beside body") != std::string::npos);
+  CHECK(fault(R"("prompt":"y")").find("prompt stands beside body") != std::string::npos);
+  CHECK(fault(R"("temprature":1)").find("temprature stands beside body; put it into body, as temperature") != std::string::npos);
+  CHECK(fault(R"("source":"wiki","messages":1)") == "");
+}
+
 TEST_CASE("a failed OpenAI row has its error inside the response") {
   const Codec c = codec();
   const auto line = [&](const std::string& record) {

@@ -61,7 +61,7 @@ TEST_CASE("case 10: chat records render as agreed") {
   CHECK(rendered[3].text == "<s><|turn|>user\na<|end|>b<|end|>\n<|turn|>assistant\n");
 }
 
-TEST_CASE("special tokens, kwargs, tools and documents are variables of the template; the named ones win") {
+TEST_CASE("special tokens, kwargs, tools and documents are variables of the template") {
   const ChatTemplate chat = load(
       "{{ bos_token }}{{ x }}{{ tools | length if tools else tools }}{{ documents }}{{ add_generation_prompt }}"
       "{{ messages | length }}");
@@ -70,7 +70,7 @@ TEST_CASE("special tokens, kwargs, tools and documents are variables of the temp
   chat_request.tools = io::parse_json("[{}, {}]", "test");
   chat_request.add_generation_prompt = false;
   chat_request.chat_template_kwargs =
-      io::parse_json(R"({"x": [1], "bos_token": "B", "messages": [], "documents": 1})", "test");
+      io::parse_json(R"({"x": [1], "bos_token": "B"})", "test");
   CHECK(chat.render(chat_request, kDate).text == "B[1]2NoneFalse1");
 }
 
@@ -101,6 +101,15 @@ TEST_CASE("a request of the wrong shape is refused by naming the field") {
   bad.documents = {};
   bad.chat_template_kwargs = io::parse_json("[]", "test");
   CHECK(fault(kPlain, bad).starts_with("chat_template_kwargs: "));
+  for (const char* name : {"messages", "tools", "documents", "add_generation_prompt", "continue_final_message", "chat_template"}) {
+    CAPTURE(name);
+    bad.chat_template_kwargs = io::JsonValue::object({{name, {}}});
+    CHECK(fault(kPlain, bad).starts_with("chat_template_kwargs." + std::string(name) + ": "));
+  }
+  bad.chat_template_kwargs = io::parse_json(R"({"reasoning_effort": "low"})", "test");
+  CHECK(load("{{ reasoning_effort }}").render(bad, kDate).text == "low");
+  bad.reasoning_effort = "high";
+  CHECK(fault("{{ reasoning_effort }}", bad).starts_with("chat_template_kwargs.reasoning_effort: "));
 }
 
 TEST_CASE("a template that fails for want of a message's text names the message") {
