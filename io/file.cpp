@@ -81,7 +81,7 @@ File File::open_read(const std::string& path) {
 
 File File::create(const std::string& path) { return open(path, O_WRONLY | O_CREAT | O_TRUNC, "create"); }
 File File::open_pipe(const std::string& path) {
-  constexpr auto kWait = std::chrono::seconds(5), kPause = std::chrono::milliseconds(20);
+  constexpr std::chrono::milliseconds kWait(5000), kPause(20);
   int fd = -1;
   for (std::chrono::milliseconds waited{}; waited <= kWait; waited += kPause) {
     fd = ::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
