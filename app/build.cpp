@@ -164,11 +164,12 @@ std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ra
   return replica;
 }
 
-void load_replica(const RunOptions& options, Replica& replica, const Ranks& ranks, const parallel::Comm& world) {
+void load_replica(const RunOptions& options, Replica& replica, const Ranks& ranks, const parallel::Comm& world,
+                  std::function<void()> on_progress) {
   const RankPlan& plan = replica.plan;
   {
     const Lap lap(replica, "load");
-    WeightLoadOptions load{.mode = options.load, .cache = options.weight_cache};
+    WeightLoadOptions load{.mode = options.load, .cache = options.weight_cache, .on_progress = std::move(on_progress)};
     if (!load.cache.empty())
       load.identity = weight_identity(
           *plan.builder, replica.choice.checkpoint->weights(), *replica.ops,

@@ -60,6 +60,7 @@ void warn_of_unused_tensors(const WeightBuilder& builder, const ModelConfig& con
 std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ranks, const parallel::Comm& world);
 
 /// Collective over world, after plan_replica(): loads the weights, makes the runner and what connects the ranks.
-void load_replica(const RunOptions& options, Replica& replica, const Ranks& ranks, const parallel::Comm& world);
+void load_replica(const RunOptions& options, Replica& replica, const Ranks& ranks, const parallel::Comm& world,
+                  std::function<void()> on_progress = {});
 
 }  // namespace tokenmill::app

@@ -91,7 +91,8 @@ void RankWeights::load(WeightBuilder& builder, Ops& ops, const parallel::Comm& s
     if (packs) is_filled = load_kept(options, storage);
     return made;
   });
-  stats_ = load_weights(is_filled ? WeightPlan{} : plan, {.job = &world, .node = &groups.node}, {.mode = options.mode});
+  stats_ = load_weights(is_filled ? WeightPlan{} : plan, {.job = &world, .node = &groups.node},
+                        {.mode = options.mode, .on_progress = options.on_progress});
   parallel::agree_on(world, [&] {
     if (is_filled) adopt(plan);
   });

@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "engine/models/loader.h"
@@ -26,6 +27,7 @@ struct WeightLoadOptions {
   LoadMode mode = LoadMode::kNode;
   std::string cache;     ///< directory of a WeightCache; empty: none
   std::string identity;  ///< weight_identity(); with a cache
+  std::function<void()> on_progress = {};  ///< LoadOptions
 };
 
 /// The memory behind a rank's weights: its own, or one that it shares.

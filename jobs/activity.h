@@ -36,6 +36,12 @@ class Activity {
     std::lock_guard lock(mutex_);
     return now_;
   }
+  /// The innermost scope has come so far; for threads other than its own, too.
+  void progress(int64_t sequence) {
+    std::lock_guard lock(mutex_);
+    now_.sequence = sequence;
+    ++now_.changes;
+  }
   void hold_rows(int64_t num_rows) {
     std::lock_guard lock(mutex_);
     now_.num_rows = num_rows;

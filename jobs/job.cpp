@@ -209,7 +209,7 @@ JobOutcome Job::run_share(const std::function<void(Control&, ReplicaReport&)>& s
   const auto merge_start = Clock::now();
   announce(JobPhase::kMerging);
   handle_signals(StopLevel::kSave);  // a merge is short or begun anew
-  merge(outcome.failed);
+  watch_merge(outcome.failed);
   handle_signals(StopLevel::kNow);
   outcome.merge_s = seconds_since(merge_start);
   outcome.elapsed_s = seconds_since(start_);
@@ -335,8 +335,16 @@ void Job::check_inputs_unchanged() const {
               difference);
 }
 
+/// Collective: merge() under the eyes of a watchdog.
+void Job::watch_merge(int64_t num_failed) {
+  const Activity::Scope scope(activity_, "merging from row", rows_.begin);
+  const Watchdog watchdog(session_, {&activity_}, {.stall_s = options_.stall_s, .together = true, .commit_s = 0});
+  merge(num_failed);
+  parallel::agree(session_.world(), std::nullopt);  // none stops watching before the others are done
+}
+
 /// Collective.
-void Job::merge(int64_t num_failed) const {
+void Job::merge(int64_t num_failed) {
   const parallel::Comm& world = session_.world();
   std::vector<PartPaths> parts;
   MergeTotals totals;
@@ -361,27 +369,28 @@ void Job::merge(int64_t num_failed) const {
             "{} rows of the output failed, the replicas and earlier runs counted {}", totals.failed, num_failed);
 }
 
-MergeTotals Job::merge_alone(const std::vector<PartPaths>& parts) const {
+MergeTotals Job::merge_alone(const std::vector<PartPaths>& parts) {
   MergeOutputs outputs;
   with_advice([&] {
     if (options_.outputs) outputs = options_.outputs(output_);
     if (options_.output_lines) outputs.push_back(std::make_unique<io::LineWriter>(output_.output_path()));
   });
-  return merge_parts(parts, rows_, outputs);
+  return merge_parts(parts, rows_, outputs, {.activity = &activity_});
 }
 
 /// Collective. The directory is this run's; those of earlier ones go when output.h5 shows it.
-MergeTotals Job::merge_into_parts(const std::vector<PartPaths>& parts) const {
-  return merge_in_parts(parts, rows_, output_.output_parts_dir(claim_.run()), session_.world(), *options_.part_outputs);
+MergeTotals Job::merge_into_parts(const std::vector<PartPaths>& parts) {
+  return merge_in_parts(parts, rows_, output_.output_parts_dir(claim_.run()), session_.world(), *options_.part_outputs,
+                        {.activity = &activity_});
 }
 
 /// Collective. Rank 0 writes what is no lines while the others write the lines.
-MergeTotals Job::merge_together(const std::vector<PartPaths>& parts) const {
-  SharedMergeOptions shared;
+MergeTotals Job::merge_together(const std::vector<PartPaths>& parts) {
+  SharedMergeOptions shared{.merge = {.activity = &activity_}};
   if (options_.outputs)
     shared.other_work = [&] {
       const MergeOutputs outputs = with_advice([&] { return options_.outputs(output_); });
-      if (!outputs.empty()) merge_parts(parts, rows_, outputs);
+      if (!outputs.empty()) merge_parts(parts, rows_, outputs, {.activity = &activity_});
     };
   return merge_shared(parts, rows_, output_.output_path(), session_.world(), shared);
 }

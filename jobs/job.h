@@ -125,14 +125,15 @@ class Job {
   void read_journal();
   void leave_other_shards();
   void check_inputs_unchanged() const;
-  void merge(int64_t num_failed) const;
+  void watch_merge(int64_t num_failed);
+  void merge(int64_t num_failed);
   void note_stall(int rank, const RankState& state) const;
   StopCause stop_cause(const JobOutcome& outcome, const Walltime& walltime) const;
   void handle_signals(StopLevel least, std::function<void(StopLevel)> rise = {}) const;
   int64_t part_bytes() const;
-  MergeTotals merge_alone(const std::vector<PartPaths>& parts) const;
-  MergeTotals merge_together(const std::vector<PartPaths>& parts) const;
-  MergeTotals merge_into_parts(const std::vector<PartPaths>& parts) const;
+  MergeTotals merge_alone(const std::vector<PartPaths>& parts);
+  MergeTotals merge_together(const std::vector<PartPaths>& parts);
+  MergeTotals merge_into_parts(const std::vector<PartPaths>& parts);
 
   const JobOptions options_;
   parallel::MpiSession& session_;

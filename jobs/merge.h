@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "io/record_writer.h"
+#include "jobs/activity.h"
 #include "jobs/index.h"
 #include "jobs/journal/parts.h"
 
@@ -16,6 +17,7 @@ struct MergeOptions {
   int64_t window_rows = int64_t{1} << 17;   ///< rows sorted at a time; 40 bytes each
   int64_t batch_bytes = int64_t{16} << 20;  ///< of records read at a time
   bool allow_missing = false;               ///< rows without a result are left out
+  Activity* activity = nullptr;             ///< told of every batch; may be null
 };
 
 struct MergeTotals {

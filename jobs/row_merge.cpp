@@ -61,6 +61,7 @@ int64_t RowMerge::copy_some(int64_t window_begin, int64_t row, int64_t window_en
     places_.push_back(slot.place);
     rows_.push_back(row);
   }
+  if (options_.activity != nullptr) options_.activity->progress(first);
   reader_.read(places_);
   for (size_t i = 0; i < places_.size(); ++i)
     copy_record(rows_[i], slots_[static_cast<size_t>(rows_[i] - window_begin)], reader_.record(i));

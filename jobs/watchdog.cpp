@@ -38,8 +38,11 @@ std::optional<int> find_stalled(const std::vector<RankState>& states, const std:
                                 const StallLimits& limits) {
   std::optional<int> stalled;
   double longest = 1;  // share of a limit
+  const bool one_gets_on = limits.together && std::any_of(states.begin(), states.end(), [&](const RankState& state) {
+                             return !state.must_end || state.lasts_s <= limits.lasts_s;
+                           });
   for (size_t rank = 0; rank < states.size(); ++rank) {
-    const double lasts_s = states[rank].must_end ? states[rank].lasts_s : 0;
+    const double lasts_s = states[rank].must_end && !one_gets_on ? states[rank].lasts_s : 0;
     const double share = std::max(lasts_s / limits.lasts_s, silent_s[rank] / limits.silent_s);
     if (share <= longest) continue;
     longest = share;
@@ -163,8 +166,8 @@ void Watchdog::judge() {
                            silent_s_[0]));
     return;
   }
-  const std::optional<int> stalled =
-      find_stalled(states_, silent_s_, {.lasts_s = options_.stall_s, .silent_s = silence_s});
+  const std::optional<int> stalled = find_stalled(
+      states_, silent_s_, {.lasts_s = options_.stall_s, .silent_s = silence_s, .together = options_.together});
   if (!stalled) return;
   log::error("a rank makes no progress (--stall-seconds {:g}); all of them:", options_.stall_s);
   for (const std::string& line : describe_ranks(states_, silent_s_)) log::error("  {}", line);

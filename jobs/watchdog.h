@@ -29,6 +29,7 @@ struct RankState {
 struct StallLimits {
   double lasts_s = 0;   ///< it does something that must end for longer
   double silent_s = 0;  ///< it is not heard for longer
+  bool together = false;  ///< the first only when every rank does
 };
 
 /// The rank that stalls longest beyond its limit, if any. silent_s: by rank, since it was last heard.
@@ -41,6 +42,8 @@ struct WatchdogOptions {
   double stall_s = 1800;         ///< 0: nobody watches
   double silence_s = 60;         ///< or stall_s, when that is less: a rank's watchdog has nothing to wait for
   double silence_saving_s = 5;   ///< ... while the run ends: what launchers do after a rank has died is end the others
+  /// Ranks wait for each other without saying so: none stalls while another one gets on.
+  bool together = false;
   double commit_s = 2;           ///< finished rows are in the journal after so long, whatever the main thread does
   std::function<bool()> saving;  ///< the run ends, as far as this rank knows; any thread. May be empty
   /// What the main thread waits in for other ranks ("exchange 812"), at most 47 characters; any thread. May be empty.

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -26,7 +27,9 @@
 #include "app/text_side.h"
 #include "app/time_limit.h"
 #include "app/version.h"
+#include "jobs/activity.h"
 #include "jobs/job.h"
+#include "jobs/watchdog.h"
 #include "kernels/core/clock.h"
 #include "kernels/core/log.h"
 #include "kernels/core/stopwatch.h"
@@ -219,6 +222,18 @@ Ranks prepare(RunOptions& options, const parallel::Comm& world) {
   return ranks;
 }
 
+/// Collective: work(activity) on every rank, ended by --stall-seconds when a rank is gone or none gets on, such as with
+/// a file system that does not answer. must_end: no; then only ranks that are gone count.
+template <typename Work>
+void watch(parallel::MpiSession& session, double stall_s, const char* what, bool must_end, Work&& work) {
+  jobs::Activity activity;
+  std::optional<jobs::Activity::Scope> scope;
+  if (must_end) scope.emplace(activity, what, 0);
+  const jobs::Watchdog watchdog(session, {&activity}, {.stall_s = stall_s, .together = true, .commit_s = 0});
+  work(activity);
+  parallel::agree(session.world(), std::nullopt);  // none stops watching before the others are done
+}
+
 }  // namespace
 
 int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals& signals) {
@@ -236,7 +251,9 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
     const Stopwatch stopwatch(stage_s);
     stage_model(options, ranks, world);
   }
-  const std::unique_ptr<Replica> replica = plan_replica(options, ranks, world);
+  std::unique_ptr<Replica> replica;
+  watch(session, options.stall_seconds, "reading the model, part", true,
+        [&](jobs::Activity&) { replica = plan_replica(options, ranks, world); });
   if (!options.stage_dir.empty()) replica->startup_seconds.emplace(replica->startup_seconds.begin(), "stage", stage_s);
   // Early: a model may take minutes to load, and memory that a run which lives there needs.
   jobs::Predecessor predecessor;
@@ -247,7 +264,12 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
   });
   const std::unique_ptr<TextSide> text =
       parallel::agree_on(world, [&] { return ranks.leads() ? load_text_side(options, replica->choice) : nullptr; });
-  load_replica(options, *replica, ranks, world);
+  // How long a cache takes to read is not known.
+  watch(session, options.stall_seconds, "loading weights, chunk", options.weight_cache.empty(),
+        [&](jobs::Activity& activity) {
+          std::atomic<int64_t> chunks = 0;
+          load_replica(options, *replica, ranks, world, [&] { activity.progress(++chunks); });
+        });
   const std::vector<RankFigures> at_start = parallel::gather_values(world, rank_figures(options, *replica, ranks));
   if (world.rank() == 0) print_banner(options, ranks, *replica, *text, at_start, session.library_version());
 

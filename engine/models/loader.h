@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 
 #include "engine/models/load_mode.h"
 #include "engine/models/weights.h"
@@ -19,6 +20,7 @@ struct LoadOptions {
   LoadMode mode = LoadMode::kNode;
   io::ReadPlanOptions reads;
   int num_slots = 4;    ///< chunks that a node holds at once; kBroadcast: at least two per node, up to 32
+  std::function<void()> on_progress = {};  ///< this rank has read a chunk or taken one in; any thread. May be empty
   int num_readers = 1;  ///< chunks that a node reads at once, by as many threads, on different ranks where possible
 };
 

@@ -80,6 +80,7 @@ void RankLoad::read(size_t reader, double& seconds) const {
                   failing_tensor(node_.load, node_.load.reads.chunks[chunk.id]));
     }
     ring_.publish(own_chunks_[i]);
+    if (options_.on_progress) options_.on_progress();
     if (i + step < own_chunks_.size()) chunks.will_need(node_.chunks[own_chunks_[i + step]].id);
   }
 }
@@ -100,6 +101,7 @@ void RankLoad::fill_sinks() {
     const Stopwatch watch(stats_.pack_s);
     feed_.feed(node_.chunks[i].id, ring_.slot(i).first(static_cast<size_t>(node_.chunks[i].length)));
     ring_.release_below(node_.rank, wanted[n + 1]);
+    if (options_.on_progress) options_.on_progress();
   }
   feed_.finish();
 }

@@ -1,4 +1,5 @@
 """Jobs that are told to stop while they run, by signals and by their time; the same command again ends them."""
+import os
 import pathlib
 import re
 import signal
@@ -20,12 +21,12 @@ def children(pid):
 
 
 class Stop(Case):
-    def start(self, *flags, ranks, inputs, output):
+    def start(self, *flags, ranks, inputs, output, env=None):
         launcher = [MPIEXEC, "-n", str(ranks)] if ranks else []
         return subprocess.Popen([*launcher, TOKENMILL, "run", "--model", TINY, "--input", inputs, "--output", output,
                                  "--max-num-seqs", "8", "--max-num-batched-tokens", "64", "--commit-seconds", "0.1", *flags],
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                env=harness.environment())
+                                env=env or harness.environment())
 
     def wait_for_rows(self, process, output):
         """Until a row is committed."""
@@ -108,6 +109,23 @@ class Stop(Case):
         self.assertRegex(errors, r"rank 1 on \S+: .*, last heard [3-9]\.\d s ago")
         self.finish(inputs, output, 2, ("-tp", "2"))
         self.assertEqual((output / "output.jsonl").read_bytes(), (whole / "output.jsonl").read_bytes())
+
+    def test_files_that_do_not_answer(self):
+        """While weights are loaded and while parts are merged: the job ends in seconds and says what each rank does."""
+        inputs, output = self.write("in.jsonl", rows(240, 160)), self.dir / "out"
+        for path, at, what in ((".safetensors", 1, "reading the model, part 0"), (".safetensors", 2, "loading weights, chunk 0"),
+                               ("/journal/parts", 1, "merging from row 0")):
+            with self.subTest(what):
+                env = harness.environment(LD_PRELOAD=os.environ["TOKENMILL_FAULTS"], TOKENMILL_FAULT_PATH=path,
+                                          TOKENMILL_FAULT=f"hang:{at}:0")
+                begin = time.monotonic()
+                process = self.start("--stall-seconds", "3", ranks=2, inputs=inputs, output=output, env=env)
+                _, errors = process.communicate(timeout=60)
+                self.assertLess(time.monotonic() - begin, 40)
+                self.assertEqual(process.returncode, 4, errors)
+                self.assertRegex(errors, rf"ranks? 0(-1)? on \S+: {what} for [0-9.]+ s, 0 rows in flight")
+                self.assertRegex(errors, rf"error\[mpi\] rank \d of 2 on \S+ makes no progress \({what.split(' 0')[0]}")
+        self.finish(inputs, output, 2)
 
     def test_directory_in_use(self):
         """A second start is refused before it loads the model, by the process that it names; killed, that one is replaced at

@@ -28,6 +28,14 @@ TEST_CASE("who must end something and does not, or is not heard, stalls; who wai
   CHECK(find_stalled({state("step", 9, 1, true), state("waiting for rows", 9, 0, false)}, {0, 5}, limits) == 1);
 }
 
+TEST_CASE("ranks that wait for each other stall when none of them gets on") {
+  const StallLimits limits{.lasts_s = 10, .silent_s = 4, .together = true};
+  CHECK_FALSE(find_stalled({state("merging", 9, 11, true), state("merging", 9, 2, true)}, {0, 0}, limits));
+  CHECK_FALSE(find_stalled({state("merging", 9, 11, true), state("waiting", 9, 20, false)}, {0, 0}, limits));
+  CHECK(find_stalled({state("merging", 9, 11, true), state("merging", 9, 12, true)}, {0, 0}, limits) == 1);
+  CHECK(find_stalled({state("merging", 9, 11, true), state("merging", 9, 2, true)}, {0, 5}, limits) == 1);
+}
+
 TEST_CASE("the table has a line for each rank, one for neighbours that do the same") {
   const std::vector<std::string> lines =
       describe_ranks({state("step", 9, 1, true, "exchange 812"), state("step", 9, 1.2, true, "exchange 812"),

@@ -11,6 +11,7 @@
 //     kill    SIGKILL before the call                                            lost    SIGKILL, and what was not
 //     synced is cut off holes   as lost, but unsynced bytes turn to zeros instead segv    SIGSEGV, for N a row, when
 //     the journal has been told that it is being computed
+//     hang    the N-th pread() of 16 KiB or more does not return, and none later
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -71,6 +72,12 @@ class Faults {
     std::memcpy(&value, bytes, size);
     return value == at_ + 1;
   }
+  /// Reading that file is to last for ever.
+  bool hangs(const std::string& path) {
+    if (!mine_ || action_ != "hang" || !counts(path)) return false;
+    std::lock_guard lock(mutex_);
+    return ++calls_ >= at_;
+  }
   bool full() {
     std::lock_guard lock(mutex_);
     return action_ == "enospc" && calls_ > at_;
@@ -113,7 +120,7 @@ class Faults {
     if (action_ == "short" || action_ == "enospc") return op == Op::kWrite;
     if (action_ == "sync") return op == Op::kSync;
     if (action_ == "rename") return op == Op::kRename;
-    if (action_ == "segv") return false;
+    if (action_ == "segv" || action_ == "hang") return false;
     return true;
   }
 
@@ -236,6 +243,14 @@ ssize_t pwrite(int fd, const void* bytes, size_t size, off_t offset) {
   if (Faults::instance().is_poison(bytes, size)) raise(SIGSEGV);
   return result;
 }
+
+ssize_t pread(int fd, void* bytes, size_t size, off_t offset) {
+  constexpr size_t kLarge = 16 << 10;
+  if (size >= kLarge && Faults::instance().hangs(path_of(fd))) pause();
+  return next<ssize_t (*)(int, void*, size_t, off_t)>("pread")(fd, bytes, size, offset);
+}
+
+ssize_t pread64(int fd, void* bytes, size_t size, off_t offset) { return pread(fd, bytes, size, offset); }
 
 ssize_t pwrite64(int fd, const void* bytes, size_t size, off_t offset) { return pwrite(fd, bytes, size, offset); }
 
