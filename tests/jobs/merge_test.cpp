@@ -122,9 +122,14 @@ TEST_CASE("rows that finished far from their order, and long ones between short 
   std::string expected;
   for (int64_t row = 0; row < 3000; ++row) expected += text(row) + "\n";
   for (const int64_t batch_bytes : {1 << 24, 100'000, 1}) {
+    Activity activity;
     merge_parts(journal.parts, {0, 3000}, journal.dir / "output.jsonl",
-                {.window_rows = 1024, .batch_bytes = batch_bytes});
+                {.window_rows = 1024, .batch_bytes = batch_bytes, .activity = &activity});
     CHECK(journal.output() == expected);
+    const int64_t batches =
+        activity.now().changes;  // a batch of records is progress: three windows, ..., a batch a row
+    CHECK(batches >= (batch_bytes == 1 ? 3000 : 3));
+    CHECK(batches <= (batch_bytes == 1 << 24 ? 3 : 3000));
   }
 }
 

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <atomic>
+
 #include "engine/models/chunk_route.h"
 #include "engine/models/load_plan.h"
 #include "tests/engine/models/loader_fixture.h"
@@ -128,6 +130,19 @@ TEST_CASE("a file that ends before its tensors, or is not there, is an error tha
   WeightSource absent = whole;
   absent.file = dir / "absent.bin";
   CHECK_THROWS_WITH_AS(load_weights({{{&absent, &a, 0}}}), doctest::Contains("absent.bin: cannot open"), Error);
+}
+
+TEST_CASE("a chunk that has been read and one that has been taken in are progress") {
+  const test::TempDir dir;
+  WeightSource source;
+  source.file = dir.write("w.bin", test::noise(4000, 1));
+  source.stored_name = "the.tensor";
+  source.num_bytes = 4000;
+  RecordingSink sink(4);
+  std::atomic<int> calls = 0;
+  load_weights({{{&source, &sink, 0}}}, {},
+               {.reads = {.chunk_bytes = 100}, .on_progress = [&] { ++calls; }, .num_readers = 2});
+  CHECK(calls == 2 * 40);
 }
 
 TEST_CASE("what a sink throws names file and tensor, also while readers wait for room") {
