@@ -148,6 +148,7 @@ void ModelRunner::apply(const StepPlan& plan, int flight) {
   }
   for (const GroupCopies& copies : plan.copies) ops_.copy_blocks(kv_.pool(copies.group), copies.copies);
   for (const NewSlot& fresh : plan.new_slots) enter(fresh, flight);
+  tables_.send();
   for (const GrownSlot& grown : plan.grown) {
     SlotState& slot = slots_.at(grown.slot);
     for (size_t g = 0; g < grown.block_ids.size(); ++g) {

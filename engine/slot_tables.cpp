@@ -65,7 +65,7 @@ void SlotTables::set(int32_t slot, const SlotSampling& sampling, int flight) {
   const auto put = [&](const TensorView& device, const TensorView& host, auto value) {
     auto* source = static_cast<decltype(value)*>(host.data()) + slot;
     *source = value;
-    ops_.stream().copy(static_cast<decltype(value)*>(device.data()) + slot, source, sizeof(value));
+    pieces_.push_back({static_cast<decltype(value)*>(device.data()) + slot, source, sizeof(value)});
   };
   put(tables_.temperature, staging.temperature, sampling.temperature);
   put(tables_.top_p, staging.top_p, sampling.top_p);
@@ -80,8 +80,8 @@ void SlotTables::set(int32_t slot, const SlotSampling& sampling, int flight) {
   if (!sampling.logprob_token_ids.empty()) {
     int32_t* source = staging.listed_ids.row<int32_t>(slot);
     std::copy(sampling.logprob_token_ids.begin(), sampling.logprob_token_ids.end(), source);
-    ops_.stream().copy(static_cast<int32_t*>(tables_.listed_ids.data()) + slot * kMaxLogprobTokenIds, source,
-                       static_cast<int64_t>(sampling.logprob_token_ids.size()) * 4);
+    pieces_.push_back({static_cast<int32_t*>(tables_.listed_ids.data()) + slot * kMaxLogprobTokenIds, source,
+                       static_cast<int64_t>(sampling.logprob_token_ids.size()) * 4});
   }
   if (!sampling.has_bias() || tables_.bias.rows() == 0) return;
   bias_ids_.clear();
@@ -92,6 +92,11 @@ void SlotTables::set(int32_t slot, const SlotSampling& sampling, int flight) {
   }
   ops_.set_bias(tables_, slot, sampling.only_biased ? -std::numeric_limits<float>::infinity() : 0.0f, bias_ids_,
                 bias_values_);
+}
+
+void SlotTables::send() {
+  ops_.copy_pieces(pieces_);
+  pieces_.clear();
 }
 
 void SlotTables::count(int32_t slot, std::span<const int32_t> token_ids, int64_t num_prompt_tokens) {

@@ -22,9 +22,11 @@ class SlotTables {
   static int64_t host_bytes(int64_t max_num_seqs);
 
   const SamplingTables& tables() const { return tables_; }
-  /// Enqueues one slot's parameters and its biases; last_token and counts are left alone. flight: of the step that they
-  /// are for; at most once per slot and step.
+  /// Stages one slot's parameters for send(), and enqueues its biases; last_token and counts are left alone. flight: of
+  /// the step that they are for; at most once per slot and step.
   void set(int32_t slot, const SlotSampling& sampling, int flight = 0);
+  /// Enqueues what has been staged.
+  void send();
   /// Enqueues the counts of a slot with penalties: token_ids are its tokens so far, prompt first.
   void count(int32_t slot, std::span<const int32_t> token_ids, int64_t num_prompt_tokens);
 
@@ -34,6 +36,7 @@ class SlotTables {
   Buffer device_, id_tables_;
   SamplingTables tables_;
   std::vector<SamplingTables> staging_;  // over host_
+  std::vector<CopyPiece> pieces_;        // staged
   std::vector<int32_t> bias_ids_;  // reused
   std::vector<float> bias_values_;
 };

@@ -43,7 +43,6 @@ StepInput::Layout::Layout(const RunnerLimits& limits) {
   num_logprobs = field(DType::kI32, rows);
   listed_slots = field(DType::kI32, rows);
   for (size_t g = 0; g < limits.kv_groups.size(); ++g) slot_mappings.push_back(field(DType::kI64, tokens));
-  small_bytes = num_bytes;
   masked_ids = field(DType::kI32, rows * kMaxMaskedTokenIds);
   hidden_tokens = field(DType::kI32, limits.max_hidden_rows);
   scored_tokens = field(DType::kI32, scored);
@@ -78,10 +77,25 @@ TensorView StepInput::device(const Field& field, std::initializer_list<int64_t> 
                     device_.device().kind == DeviceKind::kCpu, row_stride);
 }
 
-void StepInput::copy_used(const Field& field, int64_t count) {
+void StepInput::send(const Field& field, int64_t count, int64_t begin) {
   if (count == 0) return;
-  ops_.stream().copy(static_cast<char*>(device_.data()) + field.offset, host<char>(field),
-                     count * dtype_size(field.dtype));
+  const int64_t at = begin * dtype_size(field.dtype);
+  pieces_.push_back({static_cast<char*>(device_.data()) + field.offset + at, host<char>(field) + at,
+                     count * dtype_size(field.dtype)});
+}
+
+void StepInput::send_sizes(const StepSizes& sizes, int64_t num_masked) {
+  const auto [tokens, seqs, rows] = sizes;
+  send(layout_.token_ids, tokens);
+  send(layout_.positions, tokens);
+  for (const Field& mapping : layout_.slot_mappings) send(mapping, tokens);
+  send(layout_.cu_seqlens, seqs + 1);
+  send(layout_.seq_lens, seqs);
+  send(layout_.row_tokens, rows);
+  send(layout_.row_slots, rows);
+  send(layout_.forced_ids, rows);
+  send(layout_.masked_offsets, rows + 1);
+  send(layout_.masked_ids, num_masked);
 }
 
 void StepInput::flatten(const StepPlan& plan, const std::vector<SlotState>& slots) {
@@ -148,7 +162,7 @@ void StepInput::fill_hidden(const StepPlan& plan) {
     for (int32_t i = 0; i < s.num_hidden; ++i) tokens[row++] = token + s.hidden_begin + i;
     token += s.num_tokens;
   }
-  copy_used(layout_.hidden_tokens, row);
+  send(layout_.hidden_tokens, row);
   num_hidden_ = row;
 }
 
@@ -177,7 +191,7 @@ void StepInput::fill_scored(const StepPlan& plan, const std::vector<SlotState>& 
   }
   for (const Field& field : {layout_.scored_tokens, layout_.scored_ids, layout_.scored_num_logprobs,
                              layout_.scored_listed_slots}) {
-    copy_used(field, row);
+    send(field, row);
   }
 }
 
@@ -192,7 +206,7 @@ void StepInput::fill_lists(const StepPlan& plan, const std::vector<SlotState>& s
       for (int64_t k = 0; k < own_width; ++k) lists[row * width + k] = std::max(0, s.scored_lists[i * own_width + k]);
     }
   }
-  copy_used(layout_.scored_lists, row * width);
+  send(layout_.scored_lists, row * width);
 }
 
 void StepInput::fill_group(int group, const StepPlan& plan, const std::vector<SlotState>& slots) {
@@ -204,10 +218,9 @@ void StepInput::fill_group(int group, const StepPlan& plan, const std::vector<Sl
     const std::vector<int32_t>& blocks = slots[s.slot].block_ids[group];
     const int64_t end = s.start + s.num_tokens, used = (end + block_size - 1) / block_size;
     TM_ASSERT(used <= static_cast<int64_t>(blocks.size()), "slot {} has {} blocks, needs {}", s.slot, blocks.size(), used);
-    int32_t* row = table + sequence * max_blocks;
-    std::copy_n(blocks.begin(), used, row);
-    const int64_t at = layout_.block_tables[group].offset + sequence++ * max_blocks * 4;
-    ops_.stream().copy(static_cast<char*>(device_.data()) + at, row, used * 4);
+    const int64_t row = sequence++ * max_blocks;
+    std::copy_n(blocks.begin(), used, table + row);
+    send(layout_.block_tables[group], used, row);
     for (int64_t p = s.start; p < end; ++p) mapping[token++] = blocks[p / block_size] * block_size + p % block_size;
   }
 }
@@ -281,15 +294,20 @@ StepTensors StepInput::stage(const StepPlan& plan, const std::vector<SlotState>&
             "step {}: {} tokens, {} sequences, {} logits rows, {} scored, {} hidden states exceed the limits",
             plan.step_id, sizes.num_tokens, sizes.num_sequences, sizes.num_rows, shape.num_scored, plan.num_hidden());
   filled_ = &host_.at(static_cast<size_t>(flight));
+  pieces_.clear();
   flatten(plan, slots);
   const int64_t num_masked = fill_rows(plan, slots);
   for (size_t g = 0; g < limits_.kv_groups.size(); ++g) fill_group(static_cast<int>(g), plan, slots);
   pad(plan, sizes, static_cast<int32_t>(num_masked));
-  ops_.stream().copy(device_.data(), filled_->data(), layout_.small_bytes);
-  copy_used(layout_.masked_ids, num_masked);
+  send_sizes(sizes, num_masked);
   fill_hidden(plan);
   fill_scored(plan, slots);
   if (shape.list_width > 0) fill_lists(plan, slots, shape.list_width);
+  if (shape.num_logprobs >= 0) {
+    send(layout_.num_logprobs, shape.num_rows);
+    send(layout_.listed_slots, shape.num_rows);
+  }
+  ops_.copy_pieces(pieces_);
   StepTensors step = views(sizes);
   step.rows.shortlist = shortlist_of(plan, slots);
   if (shape.num_logprobs >= 0) {

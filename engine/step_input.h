@@ -64,7 +64,6 @@ class StepInput {
     Field token_ids, positions, cu_seqlens, seq_lens, row_tokens, row_slots, forced_ids, masked_offsets, num_logprobs,
         listed_slots;
     std::vector<Field> slot_mappings;
-    int64_t small_bytes = 0;  ///< all of the above: copied whole. The rest: the used part of each
     Field masked_ids, hidden_tokens, scored_tokens, scored_ids, scored_num_logprobs, scored_listed_slots, scored_lists;
     std::vector<Field> block_tables;
     std::vector<int64_t> max_blocks;  ///< per group: columns of the block table
@@ -75,7 +74,9 @@ class StepInput {
   int64_t padding_slot() const { return limits_.max_num_seqs; }
   void pad(const StepPlan& plan, const StepSizes& sizes, int32_t num_masked);
   TensorView device(const Field& field, std::initializer_list<int64_t> shape, int64_t row_stride = -1) const;
-  void copy_used(const Field& field, int64_t count);
+  /// The first count elements go to the device with the rest of the step.
+  void send(const Field& field, int64_t count, int64_t begin = 0);
+  void send_sizes(const StepSizes& sizes, int64_t num_masked);
   void flatten(const StepPlan& plan, const std::vector<SlotState>& slots);
   int64_t fill_rows(const StepPlan& plan, const std::vector<SlotState>& slots);
   void fill_hidden(const StepPlan& plan);
@@ -90,6 +91,7 @@ class StepInput {
   std::vector<Buffer> host_;        // by flight
   const Buffer* filled_ = nullptr;  // the one in use
   Buffer device_;
+  std::vector<CopyPiece> pieces_;  // of the step being staged
 };
 
 }  // namespace tokenmill

@@ -76,24 +76,23 @@ HeadOutput StepOutput::views(const StepOutputShape& shape, const Buffer& buffer)
   return out;
 }
 
-void StepOutput::copy(const TensorView& view, const Buffer& host) {
-  const auto* from = static_cast<const char*>(view.data());
-  const int64_t offset = from - static_cast<const char*>(device_.data());
-  ops_.stream().copy(static_cast<char*>(host.data()) + offset, from, view.num_elements() * 4);
-}
-
 void StepOutput::fetch(const StepOutputShape& shape, int flight) {
   const HeadOutput out = device(shape);
   const Buffer& host = host_.at(static_cast<size_t>(flight));
-  const auto copy_all = [&](const LogprobResult& result) {
-    for (const TensorView* view :
-         {&result.logprobs, &result.ranks, &result.status, &result.top_ids, &result.top_logprobs, &result.top_ranks}) {
-      copy(*view, host);
+  pieces_.clear();
+  const auto add = [&](std::initializer_list<TensorView> views) {
+    for (const TensorView& view : views) {
+      const int64_t offset = static_cast<const char*>(view.data()) - static_cast<const char*>(device_.data());
+      pieces_.push_back({static_cast<char*>(host.data()) + offset, view.data(), view.num_bytes()});
     }
   };
-  for (const TensorView* view : {&out.picked.token_ids, &out.picked.logprobs, &out.picked.status}) copy(*view, host);
-  if (shape.num_logprobs >= 0) copy_all(out.sampled);
-  if (shape.num_scored > 0) copy_all(out.scored);
+  const auto add_all = [&](const LogprobResult& r) {
+    add({r.logprobs, r.ranks, r.status, r.top_ids, r.top_logprobs, r.top_ranks});
+  };
+  add({out.picked.token_ids, out.picked.logprobs, out.picked.status});
+  if (shape.num_logprobs >= 0) add_all(out.sampled);
+  if (shape.num_scored > 0) add_all(out.scored);
+  ops_.copy_pieces(pieces_);
 }
 
 namespace {

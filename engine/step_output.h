@@ -44,12 +44,12 @@ class StepOutput {
   };
   static Layout layout(const RunnerLimits& limits);
   HeadOutput views(const StepOutputShape& shape, const Buffer& buffer) const;
-  void copy(const TensorView& view, const Buffer& host);
 
   Ops& ops_;
   Layout layout_;
   std::vector<Buffer> host_;  // by flight
   Buffer device_;
+  std::vector<CopyPiece> pieces_;  // reused
 };
 
 }  // namespace tokenmill

@@ -110,6 +110,20 @@ void Ops::import_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::s
   if (!block_ids.empty()) do_import_blocks(pool, block_ids, in);
 }
 
+void Ops::copy_pieces(std::span<const CopyPiece> pieces) {
+  for (const CopyPiece& piece : pieces) {
+    const auto to = reinterpret_cast<uintptr_t>(piece.destination), from = reinterpret_cast<uintptr_t>(piece.source);
+    if (piece.num_bytes < 0 || piece.num_bytes % 4 != 0 || to % 4 != 0 || from % 4 != 0)
+      fail("copy_pieces", "{} bytes from {} to {}; all must be multiples of 4", piece.num_bytes, piece.source,
+           static_cast<const void*>(piece.destination));
+  }
+  if (!pieces.empty()) do_copy_pieces(pieces);
+}
+
+void Ops::do_copy_pieces(std::span<const CopyPiece> pieces) {
+  for (const CopyPiece& piece : pieces) stream().copy(piece.destination, piece.source, piece.num_bytes);
+}
+
 void Ops::embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token, int64_t first_id) {
   const Expect expect{"embed"};
   const LinearSpec& spec = table.spec();

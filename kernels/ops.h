@@ -92,6 +92,13 @@ struct LogprobResult {
   TensorView top_ranks;     ///< [R, K] i32
 };
 
+/// A stretch of bytes and where it goes.
+struct CopyPiece {
+  void* destination;
+  const void* source;
+  int64_t num_bytes;
+};
+
 /// The largest steps a backend will be asked for: what its own work space depends on.
 struct WorkspaceRequest {
   int64_t max_num_tokens = 0, max_logits_rows = 0;
@@ -157,6 +164,11 @@ class Ops {
   /// Once per step, before the first layer: reads the step's tensors and makes the work lists of attention. The views
   /// stay valid until the step's event.
   virtual void plan(const StepTensors& step) = 0;
+
+  /// Copies between device memory and memory().allocate_host(), in either direction, as few pieces of device work as
+  /// can be: what a step brings in or out. Sizes are multiples of 4 bytes, 0 too, and so are addresses; nothing
+  /// overlaps. The pieces are read before it returns, what they name when the stream comes to it.
+  void copy_pieces(std::span<const CopyPiece> pieces);
 
   /// out[t] = table[id(t) - first_id], id(t) = token_ids[t], or last_token[-1 - token_ids[t]] when negative.
   /// out [T, hidden_size] compute dtype. first_id: absolute id of the table's first row (a rank's share of the
@@ -255,6 +267,8 @@ class Ops {
   virtual void do_zero_blocks(KvPool& pool, std::span<const int32_t> block_ids) = 0;
   virtual void do_export_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<std::byte> out) = 0;
   virtual void do_import_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<const std::byte> in) = 0;
+  /// Default: a copy each. None is empty.
+  virtual void do_copy_pieces(std::span<const CopyPiece> pieces);
   virtual void do_embed(TensorView out, const Embedding& table, TensorView token_ids, TensorView last_token,
                         int64_t first_id) = 0;
   virtual void do_rms_norm(TensorView out, TensorView x, TensorView weight, float eps) = 0;

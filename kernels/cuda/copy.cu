@@ -1,7 +1,12 @@
-// embed, gather_rows: rows of one matrix into rows of another; formulas in kernels/ops.h.
+// embed, gather_rows: rows of one matrix into rows of another; copy_pieces: what a step brings in and out; semantics in
+// kernels/ops.h.
 // Work:   one block per row, threads stride over it in words of 16 bytes where rows are aligned, else of 2.
-// Bytes:  2 T * hidden_size elements.
+//         copy_pieces: some blocks per piece, threads stride over it in words of 4 bytes. They reach pinned host memory
+//         themselves, and the list of pieces is a kernel argument: a step's hundreds of pieces are a few launches.
+// Bytes:  2 T * hidden_size elements; pieces once over the bus.
 // Limits: any width. Not yet measured on a device.
+#include <algorithm>
+
 #include "kernels/cuda/cuda_linear.h"
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/element.cuh"
@@ -52,6 +57,20 @@ __global__ void embed_kernel(Rows<Word> out, Rows<const Word> table, const int32
   }
 }
 
+/// One launch's list, by value.
+struct Pieces {
+  static constexpr int kMost = 128;  // 3 KiB of the 4 that arguments may have
+  CopyPiece list[kMost];
+};
+
+__global__ void copy_pieces_kernel(Pieces pieces) {
+  const CopyPiece& piece = pieces.list[blockIdx.x];
+  auto* to = static_cast<uint32_t*>(piece.destination);
+  const auto* from = static_cast<const uint32_t*>(piece.source);
+  const int64_t words = piece.num_bytes / 4, stride = int64_t{kThreads} * gridDim.y;
+  for (int64_t i = int64_t{kThreads} * blockIdx.y + threadIdx.x; i < words; i += stride) to[i] = from[i];
+}
+
 template <typename Word>
 Rows<Word> as_rows(const TensorView& view) {
   const int64_t per_word = static_cast<int64_t>(sizeof(Word)) / dtype_size(view.dtype());
@@ -81,6 +100,20 @@ Word minus_zero_word(DType dtype) {
 }
 
 }  // namespace
+
+void CudaOps::do_copy_pieces(std::span<const CopyPiece> pieces) {
+  constexpr int64_t kBytesPerBlock = 8192, kMostBlocks = 16;  // of a piece
+  while (!pieces.empty()) {
+    const auto part = pieces.first(std::min<size_t>(pieces.size(), Pieces::kMost));
+    Pieces argument{};
+    std::ranges::copy(part, argument.list);
+    const int64_t longest = std::ranges::max(part, {}, &CopyPiece::num_bytes).num_bytes;
+    gpu::Launch launch = row_launch(std::ssize(part), kThreads, "copy_pieces");
+    launch.grid.y = static_cast<unsigned>(std::clamp<int64_t>(longest / kBytesPerBlock, 1, kMostBlocks));
+    TM_CUDA(gpu::launch(copy_pieces_kernel, launch, argument));
+    pieces = pieces.subspan(part.size());
+  }
+}
 
 void CudaOps::do_gather_rows(TensorView out, TensorView x, TensorView rows) {
   dispatch_words(out, x, [&]<typename Word>() {

@@ -71,6 +71,7 @@ class CudaOps final : public Ops {
   std::unique_ptr<KvPool> do_make_kv_pool(const KvSpec& spec, int64_t num_blocks,
                                           std::span<std::byte> storage) override;
   void do_copy_blocks(KvPool& pool, std::span<const BlockCopy> copies) override;
+  void do_copy_pieces(std::span<const CopyPiece> pieces) override;
   void do_zero_blocks(KvPool& pool, std::span<const int32_t> block_ids) override;
   void do_export_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<std::byte> out) override;
   void do_import_blocks(KvPool& pool, std::span<const int32_t> block_ids, std::span<const std::byte> in) override;

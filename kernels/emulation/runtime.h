@@ -36,6 +36,7 @@ struct Counters {
   int64_t device_allocations = 0;
   int64_t host_allocations = 0;  ///< pinned or registered
   int64_t blocking_copies = 0;   ///< copies and fills on which the host waits
+  int64_t copies = 0;            ///< other than by kernels
   int64_t pageable_copies = 0;   ///< asynchronous copies from or to host memory that is not pinned
   int64_t synchronizations = 0;  ///< of a device, stream or event
   int64_t launches = 0;          ///< kernels

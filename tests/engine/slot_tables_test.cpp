@@ -30,6 +30,7 @@ TEST_CASE("a slot's parameters stand in its own place of every table, and the ot
     CAPTURE(ops->describe());
     SlotTables tables(*ops, 3, 3, 5);
     for (const int32_t slot : {0, 1, 2}) tables.set(slot, SlotSampling{});
+    tables.send();
     SlotSampling sampling{.temperature = 0.5f,
                           .top_p = 0.25f,
                           .min_p = 0.125f,
@@ -41,6 +42,7 @@ TEST_CASE("a slot's parameters stand in its own place of every table, and the ot
     sampling.num_logprobs = 2;
     sampling.logprob_token_ids = {4, 1};
     tables.set(1, sampling);
+    tables.send();
     const SamplingTables& t = tables.tables();
     CHECK(read_slots<float>(*ops, t.temperature) == Floats{0, 0.5f, 0});
     CHECK(read_slots<float>(*ops, t.top_p) == Floats{1, 0.25f, 1});
@@ -54,6 +56,7 @@ TEST_CASE("a slot's parameters stand in its own place of every table, and the ot
     const Ids listed = read<int32_t>(*ops, row_of(t.listed_ids, 1));
     CHECK(Ids(listed.begin(), listed.begin() + 2) == Ids{4, 1});
     tables.set(1, SlotSampling{});  // the next sequence
+    tables.send();
     CHECK(read_slots<int32_t>(*ops, t.adjust) == Ids{0, 0, 0});
     CHECK(read_slots<float>(*ops, t.temperature) == Floats{0, 0, 0});
   }
@@ -67,10 +70,12 @@ TEST_CASE("biases fill a row anew: listed ids over nothing, or over a mask of al
     const SamplingTables& t = tables.tables();
     tables.set(0, {.bias = {{1, 2.0f}, {4, kNever}}});
     tables.set(1, {.only_biased = true, .bias = {{0, 0.0f}, {3, -1.0f}}});
+    tables.send();
     CHECK(read<float>(*ops, row_of(t.bias, 0)) == Floats{0, 2, 0, 0, kNever});
     CHECK(read<float>(*ops, row_of(t.bias, 1)) == Floats{0, kNever, kNever, -1, kNever});
     CHECK(read_slots<int32_t>(*ops, t.adjust) == Ids{kAdjustBias, kAdjustBias});
     tables.set(1, {.bias = {{2, 1.0f}}});
+    tables.send();
     CHECK(read<float>(*ops, row_of(t.bias, 1)) == Floats{0, 0, 1, 0, 0});
     CHECK(read<float>(*ops, row_of(t.bias, 0)) == Floats{0, 2, 0, 0, kNever});
   }

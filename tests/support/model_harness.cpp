@@ -25,6 +25,7 @@ ModelHarness::ModelHarness(Ops& ops, const std::string& path, DType dtype, int64
   tables_ = std::make_unique<SlotTables>(ops, 1, 1, limits_.vocab_size);
   output_ = std::make_unique<StepOutput>(ops, limits_);
   tables_->set(0, SlotSampling{});
+  tables_->send();
   activation_storage_ = ops.memory().allocate(decoder_->activation_bytes(dtype, max_tokens, max_tokens));
   activations_ = decoder_->make_activations(dtype, max_tokens, max_tokens, activation_storage_);
   reset();

@@ -51,12 +51,17 @@ void run_operation(Lock& lock, NodeKind kind, const char* name, const Operation&
   }
 }
 
+void count(NodeKind kind) {
+  if (kind == NodeKind::kKernel) ++state().counters.launches;
+  if (kind == NodeKind::kCopy) ++state().counters.copies;
+}
+
 /// True when the graph's last node has run.
 bool run_graph_node(Lock& lock, GraphRun& run) {
   if (run.num_done < run.done.size()) {
     const size_t index = choose_node(run);
     const Node& node = run.graph->nodes[index];
-    if (node.kind == NodeKind::kKernel) ++state().counters.launches;
+    count(node.kind);
     run_operation(lock, node.kind, node.name, node.operation);
     run.done[index] = true;
     ++run.num_done;
@@ -117,7 +122,7 @@ cudaError_t append(Call& call, Stream& stream, NodeKind kind, const char* name, 
     return cudaSuccess;
   }
   if (const cudaError_t error = refuse_implicit_capture(call, stream)) return error;
-  if (kind == NodeKind::kKernel) ++state().counters.launches;
+  count(kind);
   Item item;
   item.kind = kind;
   item.name = name;
