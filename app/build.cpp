@@ -88,10 +88,9 @@ std::vector<int64_t> common_blocks(const parallel::Comm& replica, std::vector<in
   return num_blocks;
 }
 
-/// On a GPU that computes alone: as CUDA graphs.
+/// On a GPU: as CUDA graphs. Collective over the ranks of a stage.
 void record_steps(const RunOptions& options, Replica& replica) {
   if (replica.ops->device().kind != DeviceKind::kCuda || options.enforce_eager) return;
-  if (replica.plan.shard.grid.tp_size * replica.plan.shard.grid.pp_size > 1) return;
   const Lap lap(replica, "record");
   replica.runner->record_steps(options.max_cudagraph_capture_size);
 }

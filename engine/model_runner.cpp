@@ -45,6 +45,7 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
       model_(model),
       limits_(limits),
       alone_(std::make_unique<parallel::SelfCommunicator>(ops.stream())),
+      tp_(groups.tp != nullptr ? *groups.tp : *alone_),
       pp_(groups.pp != nullptr ? *groups.pp : *alone_),
       kv_(ops, limits.kv_groups, limits.num_blocks),
       activation_storage_(
@@ -56,6 +57,8 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
               limits.max_steps_in_flight),
       input_(ops, limits),
       output_(ops, limits),
+      layer_graphs_(ops.stream(), tp_),
+      head_graphs_(ops.stream(), tp_),
       slots_(limits.max_num_seqs),
       hidden_(limits.max_num_seqs) {
   TM_ASSERT(pp_.size() == limits.num_stages && pp_.size() == model.shard().grid.pp_size &&
@@ -72,7 +75,7 @@ ModelRunner::ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimi
     if (!model.shard().is_last_stage())
       staging.hand_over = carver.take(dtype, {limits.max_num_batched_tokens, model.config().hidden_size});
   }
-  model_.bind(ops, kv_.pools(), groups.tp != nullptr ? *groups.tp : *alone_);
+  model_.bind(ops, kv_.pools(), tp_);
   ops.reserve(model.workspace(dtype, limits.kv_groups.front().block_size, limits.max_num_batched_tokens,
                               limits.max_logits_rows));
 }
@@ -88,21 +91,22 @@ int64_t ModelRunner::staging_bytes(const RunnerLimits& limits, const Decoder& mo
 }
 
 void ModelRunner::record_steps(int64_t most) {
-  TM_ASSERT(next_ticket_ == 1 && model_.shard().grid.tp_size == 1 && model_.shard().grid.pp_size == 1,
-            "steps are recorded before the first of a rank that computes alone");
+  TM_ASSERT(next_ticket_ == 1, "{} steps have been launched", next_ticket_ - 1);
   const SteadyClock clock;
   const double start_s = clock.now_s();
   const int64_t free_before = ops_.memory().free_bytes();
   const int64_t tokens = std::min(most, limits_.max_num_batched_tokens);
   const int64_t rows = std::min({most, limits_.max_num_seqs, limits_.max_num_batched_tokens});
   input_.stage({}, slots_, {tokens, std::min(tokens, limits_.max_num_seqs), rows});
-  layer_graphs_.record(ops_.stream(), graph_sizes(tokens), [&](int64_t size) {
+  layer_graphs_.record(graph_sizes(tokens), [&](int64_t size) {
     run_layers(input_.views({size, std::min(size, limits_.max_num_seqs), 0}));
   });
-  head_graphs_.record(ops_.stream(), graph_sizes(rows), [&](int64_t size) {
-    const StepTensors step = input_.views({limits_.max_num_batched_tokens, 0, size});
-    model_.run_head(ops_, step, tables_.tables(), activations_, output_.device({.num_rows = size}));
-  });
+  if (model_.shard().is_last_stage() && tp_.size() == 1) {
+    head_graphs_.record(graph_sizes(rows), [&](int64_t size) {
+      const StepTensors step = input_.views({limits_.max_num_batched_tokens, 0, size});
+      model_.run_head(ops_, step, tables_.tables(), activations_, output_.device({.num_rows = size}));
+    });
+  }
   figures_.record_s = clock.now_s() - start_s;
   figures_.memory_bytes = free_before - ops_.memory().free_bytes();
 }
@@ -189,12 +193,17 @@ void ModelRunner::run(const StepPlan& plan, int flight) {
   if (head != nullptr) sizes.num_rows = head->size;
   const StepTensors step = input_.stage(plan, slots_, sizes, flight);
   Staging& staging = staging_[static_cast<size_t>(flight)];
-  if (!replay(layers)) {
+  receive_hidden(plan.num_tokens());
+  if (layers != nullptr) {
+    layer_graphs_.replay(*layers);
+  } else {
     ++figures_.num_eager_layers;
     run_layers(step);
   }
   if (!is_last) return hand_over(plan.num_tokens(), staging);
-  if (!replay(head)) {
+  if (head != nullptr) {
+    head_graphs_.replay(*head);
+  } else {
     figures_.num_eager_heads += shape.num_rows + shape.num_scored + plan.num_hidden() > 0 ? 1 : 0;
     HeadOutput out = output_.device(shape);
     out.hidden_tokens = input_.hidden_tokens();
@@ -204,18 +213,14 @@ void ModelRunner::run(const StepPlan& plan, int flight) {
   output_.fetch(shape, flight);
 }
 
-bool ModelRunner::replay(StepGraphs::Graph* graph) {
-  if (graph == nullptr) return false;
-  ops_.stream().replay(*graph->recording);
-  ++graph->num_steps;
-  return true;
+void ModelRunner::receive_hidden(int64_t num_tokens) {
+  const ModelShard& shard = model_.shard();
+  if (shard.is_first_stage()) return;
+  pp_.wait(pp_.recv(activations_.hidden.slice_rows(0, num_tokens), shard.pp_rank - 1));
 }
 
 void ModelRunner::run_layers(const StepTensors& step) {
   ops_.plan(step);
-  const ModelShard& shard = model_.shard();
-  const TensorView hidden = activations_.hidden.slice_rows(0, step.token_ids.num_elements());
-  if (!shard.is_first_stage()) pp_.wait(pp_.recv(hidden, shard.pp_rank - 1));
   model_.run_layers(ops_, step, tables_.tables(), activations_);
 }
 

@@ -47,9 +47,10 @@ class ModelRunner : public Runner {
   /// ops.memory(); everything outlives the runner. The stream of the groups is that of ops.
   ModelRunner(Ops& ops, Decoder& model, DType dtype, const RunnerLimits& limits, const ReplicaGroups& groups = {});
 
-  /// Records the layers of steps of up to most tokens and rows, and their head where no logprobs are reported (kernels
-  /// as well as what they launch on, so not with ranks that exchange tensors). Before the first step. Later ones are
-  /// padded to the least recorded size and replayed; results do not change.
+  /// Records the layers of steps of up to most tokens, transfers within the stage included, and on a stage of one rank
+  /// the head of steps of up to most rows that report no logprobs: several ranks choose from short lists, whose lengths
+  /// the host looks at. Before the first step; collective over the stage. Later steps are padded to the least recorded
+  /// size and replayed; results do not change.
   void record_steps(int64_t most);
   StepGraphFigures graph_figures() const;
 
@@ -93,9 +94,8 @@ class ModelRunner : public Runner {
   void enter(const NewSlot& slot, int flight);
   void refresh_counts(const StepPlan& plan);
   void run(const StepPlan& plan, int flight);
-  /// False for null.
-  bool replay(StepGraphs::Graph* graph);
   void run_layers(const StepTensors& step);
+  void receive_hidden(int64_t num_tokens);
   void hand_over(int64_t num_tokens, Staging& staging);
   int flight_of(Ticket ticket) const { return static_cast<int>(ticket % limits_.max_steps_in_flight); }
   int64_t take_scores(const Wanted& wanted, const InFlight& flight, int64_t scored_row, StepResult::Slot& filled) const;
@@ -106,7 +106,7 @@ class ModelRunner : public Runner {
   Decoder& model_;
   RunnerLimits limits_;
   std::unique_ptr<parallel::Communicator> alone_;
-  parallel::Communicator& pp_;
+  parallel::Communicator &tp_, &pp_;
   KvCache kv_;
   Buffer activation_storage_, hand_over_storage_;
   Activations activations_;

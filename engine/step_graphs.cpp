@@ -6,16 +6,26 @@
 
 namespace tokenmill {
 
-void StepGraphs::record(Stream& stream, const std::vector<int64_t>& sizes, const std::function<void(int64_t)>& work) {
+void StepGraphs::record(const std::vector<int64_t>& sizes, const std::function<void(int64_t)>& work) {
   TM_ASSERT(graphs_.empty() && std::is_sorted(sizes.begin(), sizes.end()));
   if (sizes.empty()) return;
+  const parallel::TransferCounts before = group_.counts();
+  work(sizes.front());
   work(sizes.back());
-  stream.synchronize();
+  stream_.synchronize();
   for (const int64_t size : sizes) {
-    stream.begin_capture();
+    const parallel::TransferCounts before_this = group_.counts();
+    stream_.begin_capture();
     work(size);
-    graphs_.push_back({.size = size, .recording = stream.end_capture()});
+    graphs_.push_back({.size = size, .recording = stream_.end_capture(), .transfers = group_.counts() - before_this});
   }
+  group_.add_counts(group_.counts() - before, -1);
+}
+
+void StepGraphs::replay(Graph& graph) {
+  stream_.replay(*graph.recording);
+  group_.add_counts(graph.transfers);
+  ++graph.num_steps;
 }
 
 StepGraphs::Graph* StepGraphs::find(int64_t count) {

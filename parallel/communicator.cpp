@@ -34,6 +34,30 @@ const char* to_string(TransferKind kind) {
   return "";
 }
 
+TransferCounts operator-(const TransferCounts& after, const TransferCounts& before) {
+  TransferCounts out = after;
+  for (size_t kind = 0; kind < out.size(); ++kind) {
+    out[kind].calls -= before[kind].calls;
+    out[kind].sent_bytes -= before[kind].sent_bytes;
+    out[kind].received_bytes -= before[kind].received_bytes;
+    out[kind].exposed_s -= before[kind].exposed_s;
+    out[kind].hidden_s -= before[kind].hidden_s;
+  }
+  return out;
+}
+
+void Communicator::add_counts(const TransferCounts& transfers, int64_t times) {
+  for (size_t kind = 0; kind < counts_.size(); ++kind) {
+    const TransferCount& more = transfers[kind];
+    TransferCount& total = counts_[kind];
+    total.calls += times * more.calls;
+    total.sent_bytes += times * more.sent_bytes;
+    total.received_bytes += times * more.received_bytes;
+    total.exposed_s += static_cast<double>(times) * more.exposed_s;
+    total.hidden_s += static_cast<double>(times) * more.hidden_s;
+  }
+}
+
 Communicator::Transfer Communicator::started(TransferKind kind, int64_t sent_bytes, int64_t received_bytes) {
   TransferCount& total = count(kind);
   ++total.calls;

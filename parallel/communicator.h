@@ -12,8 +12,8 @@ constexpr int kNumTransferKinds = 5;
 /// "exchange", "all_gather", "broadcast", "send", "recv".
 const char* to_string(TransferKind kind);
 
-/// Of all transfers of one kind that a rank has taken part in. Calls and bytes are counted when the call is made (work
-/// that is recorded counts once, its replays do not), seconds when the stream gets to it.
+/// Of all transfers of one kind that a rank has taken part in. Calls and bytes are counted when the call is made (what
+/// is recorded counts then, its replays by add_counts()), seconds when the stream gets to it.
 struct TransferCount {
   int64_t calls = 0;
   int64_t sent_bytes = 0, received_bytes = 0;  ///< to and from other ranks, as the operation defines them
@@ -26,6 +26,8 @@ struct TransferCount {
   double hidden_s = 0;
 };
 using TransferCounts = std::array<TransferCount, kNumTransferKinds>;
+/// What came after `before`.
+TransferCounts operator-(const TransferCounts& after, const TransferCounts& before);
 
 /// Moves tensors between the ranks of one group (tp, pp, ...). It never adds: a reduction is all_gather (short
 /// messages) or exchange (long ones) of the parts, then Ops::sum_parts in rank order, so that a row's sum does not depend on the
@@ -59,6 +61,8 @@ class Communicator {
 
   /// By TransferKind.
   const TransferCounts& counts() const { return counts_; }
+  /// Counts transfers that were replayed; times -1 takes back those that were recorded only.
+  void add_counts(const TransferCounts& transfers, int64_t times = 1);
 
  protected:
   TransferCount& count(TransferKind kind) { return counts_[static_cast<size_t>(kind)]; }

@@ -40,6 +40,15 @@ class CudaParallel(Case):
         alone = self.spread(3, SAMPLED, 1, 1, 1, "--tp-invariant", 3).bytes
         self.assertEqual(self.spread(3, SAMPLED, 3, 1, 1, "--tp-invariant", 3).bytes, alone)
 
+    def test_graphs_give_the_bytes_of_single_launches(self):
+        for heads, tp, pp in ((8, 2, 1), (3, 1, 2)):
+            with self.subTest(tp=tp, pp=pp):
+                eager = self.spread(heads, SAMPLED[:4], tp, pp, 1, "--enforce-eager")
+                graphs = self.spread(heads, SAMPLED[:4], tp, pp, 1)
+                self.assertEqual(graphs.bytes, eager.bytes)
+                self.assertEqual((eager.figures("largest"), graphs.figures("largest")), ([], [32]))
+                self.assertEqual(graphs.figures("eager_layers"), [0])
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "parallel/self_communicator.h"
 #include "tests/engine/models/loaded_model.h"
 #include "tests/support/backends.h"
 #include "tests/support/fake_ops.h"
@@ -112,6 +113,29 @@ TEST_CASE("graph sizes ascend to the largest step, and a step is padded by at mo
   CHECK(graph_sizes(0).empty());
 }
 
+TEST_CASE("transfers count whenever they are replayed, and not when they are recorded") {
+  test::FakeOps ops;
+  parallel::SelfCommunicator group(ops.stream());
+  float values[2] = {1, 0};
+  const TensorView part(&values[0], DType::kF32, {1}), all(&values[1], DType::kF32, {1, 1});
+  StepGraphs graphs(ops.stream(), group);
+  graphs.record({1, 3}, [&](int64_t size) {
+    for (int64_t i = 0; i < size; ++i) group.wait(group.all_gather(all, part));
+  });
+  const auto calls = [&] { return group.counts()[static_cast<size_t>(parallel::TransferKind::kAllGather)].calls; };
+  CHECK(calls() == 0);
+  graphs.replay(*graphs.find(2));
+  graphs.replay(*graphs.find(3));
+  graphs.replay(*graphs.find(1));
+  CHECK(calls() == 7);
+  values[1] = 0;
+  ops.stream().synchronize();
+  CHECK(values[1] == 1);
+  CHECK(graphs.graphs()[1].num_steps == 2);
+  CHECK(graphs.find(4) == nullptr);
+  CHECK(graphs.find(0) == nullptr);
+}
+
 TEST_CASE("recorded steps and steps in flight change no bit") {
   for (Ops* ops : test::backends()) {
     if (!test::is_slow(*ops)) check_ways(*ops, 40);
@@ -139,7 +163,9 @@ TEST_CASE("recorded steps and steps in flight change no bit on a GPU, in whateve
 }
 
 /// Decodes of three sequences, one token each a step, in whole graphs.
-TEST_CASE("in its steady state a GPU allocates nothing, and no call of the host blocks") {
+TEST_CASE(
+    "in its steady state a GPU allocates nothing, no call of the host blocks, and a step's input and output are a "
+    "kernel each") {
   Ops& ops = *test::backends().back();
   for (const bool recorded : {true, false}) {
     CAPTURE(recorded);
@@ -164,6 +190,7 @@ TEST_CASE("in its steady state a GPU allocates nothing, and no call of the host 
     CHECK(after.host_allocations == before.host_allocations);
     CHECK(after.blocking_copies == before.blocking_copies);
     CHECK(after.pageable_copies == before.pageable_copies);
+    CHECK(after.copies == before.copies);
     CHECK(after.synchronizations == before.synchronizations);
     CHECK(after.graph_launches - before.graph_launches == (recorded ? 2 * kSteps : 0));
     while (engine.step()) {
