@@ -1,8 +1,11 @@
 #include "app/build.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstring>
 
+#include "app/device_memory.h"
 #include "app/layout.h"
 #include "engine/models/layer_costs.h"
 #include "kernels/core/clock.h"
@@ -88,11 +91,30 @@ std::vector<int64_t> common_blocks(const parallel::Comm& replica, std::vector<in
   return num_blocks;
 }
 
+std::vector<int64_t> sizes_of(const std::vector<StepGraphFigures::Size>& sizes) {
+  std::vector<int64_t> out;
+  for (const StepGraphFigures::Size& entry : sizes) out.push_back(entry.size);
+  return out;
+}
+
+/// Collective over world. On a GPU: divides its memory again, with what the driver holds and will hold.
+void settle_memory(const RunOptions& options, Replica& replica, const Ranks& ranks, const parallel::Comm& world) {
+  if (replica.ops->device().kind != DeviceKind::kCuda) return;
+  const Lap lap(replica, "settle");
+  const int64_t driver_bytes = parallel::agree_on(world, [&] { return measure_driver_bytes(options, replica); });
+  parallel::agree_on(world, [&] { plan_again(replica.plan, driver_bytes); });
+  limit_blocks(replica.plan, common_blocks(ranks.groups.replica, replica.plan.memory.num_blocks));
+}
+
 /// On a GPU: as CUDA graphs. Collective over the ranks of a stage.
 void record_steps(const RunOptions& options, Replica& replica) {
   if (replica.ops->device().kind != DeviceKind::kCuda || options.enforce_eager) return;
   const Lap lap(replica, "record");
   replica.runner->record_steps(options.max_cudagraph_capture_size);
+  const StepGraphFigures figures = replica.runner->graph_figures();
+  log::debug("CUDA graphs of {}, in {:.2f} s: layers of up to {} tokens, head of up to {} rows",
+             format_bytes(figures.memory_bytes), figures.record_s, fmt::join(sizes_of(figures.layers), ", "),
+             fmt::join(sizes_of(figures.heads), ", "));
 }
 
 /// Collective over the ranks of a replica, of which there are several.
@@ -183,6 +205,7 @@ void load_replica(const RunOptions& options, Replica& replica, const Ranks& rank
   log::debug("read {} of weights, {} on this node", format_bytes(loaded.bytes_read),
              format_bytes(loaded.node_bytes_read));
   if (ranks.groups.replica.size() > 1) connect_ranks(replica, ranks);
+  settle_memory(options, replica, ranks, world);
   parallel::agree_on(world, [&] {
     const Lap lap(replica, "allocate");
     replica.runner = std::make_unique<ModelRunner>(

@@ -95,15 +95,21 @@ RankPlan plan_rank(const RunOptions& options, const RankShare& share, const Mode
   plan.builder = std::make_unique<WeightBuilder>(ops, choice.checkpoint->weights(), choice.dtype);
   plan.model = std::make_unique<Decoder>(choice.checkpoint->config(), shard, choice.max_model_len, *plan.builder);
   plan.limits = runner_limits(options, choice, *plan.model, ops.device().kind);
-  MemoryRequest request = memory_request(options, share, choice, ops, *plan.model, plan.limits);
+  MemoryRequest& request = plan.request;
+  request = memory_request(options, share, choice, ops, *plan.model, plan.limits);
   request.weight_bytes = plan.builder->num_bytes();
   request.weight_sharers = share.weight_sharers;
   if (ops.device().kind == DeviceKind::kCpu) request.window_bytes = share.window_bytes;
   plan.memory = plan_memory(request);
-  plan.kv_block_bytes = request.kv_block_bytes;
   plan.limits.num_blocks = plan.memory.num_blocks;
   log::debug("memory plan: {}", plan.memory.describe());
   return plan;
+}
+
+void plan_again(RankPlan& plan, int64_t driver_bytes) {
+  plan.request.driver_bytes = driver_bytes;
+  plan.memory = plan_memory(plan.request);
+  plan.limits.num_blocks = plan.memory.num_blocks;
 }
 
 void limit_blocks(RankPlan& plan, const std::vector<int64_t>& num_blocks) {
@@ -111,7 +117,7 @@ void limit_blocks(RankPlan& plan, const std::vector<int64_t>& num_blocks) {
   memory.kv_bytes = 0;
   for (size_t group = 0; group < num_blocks.size(); ++group) {
     memory.num_blocks.at(group) = std::min(memory.num_blocks.at(group), num_blocks[group]);
-    memory.kv_bytes += memory.num_blocks[group] * plan.kv_block_bytes.at(group);
+    memory.kv_bytes += memory.num_blocks[group] * plan.request.kv_block_bytes.at(group);
   }
   memory.kv_tokens = memory.num_blocks.at(0) * plan.limits.kv_groups.at(0).block_size;
   plan.limits.num_blocks = memory.num_blocks;

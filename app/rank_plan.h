@@ -32,8 +32,8 @@ struct RankPlan {
   std::unique_ptr<WeightBuilder> builder;  ///< refers to the choice's checkpoint; has not placed anything
   std::unique_ptr<Decoder> model;          ///< registered with the builder
   RunnerLimits limits;
-  MemoryPlan memory;
-  std::vector<int64_t> kv_block_bytes;  ///< per KV group
+  MemoryRequest request;
+  MemoryPlan memory;  ///< of request
 };
 
 /// How many sequences may have penalties or biases at once: all of them when the job's or the model's defaults give
@@ -45,6 +45,9 @@ int64_t choose_max_adjusted(const RunOptions& options, const GenerationDefaults&
 /// plan_memory.
 RankPlan plan_rank(const RunOptions& options, const RankShare& share, const ModelChoice& choice, Ops& ops,
                    const ModelShard& shard);
+
+/// Divides the memory again, now that it is known how much of it the driver holds.
+void plan_again(RankPlan& plan, int64_t driver_bytes);
 
 /// Lowers the plan to at most num_blocks KV blocks (per group): what every rank of the replica has room for.
 void limit_blocks(RankPlan& plan, const std::vector<int64_t>& num_blocks);

@@ -75,6 +75,7 @@ std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOpti
     memory.window_bytes += rank.window_bytes;
     memory.kv_bytes += rank.kv_bytes;
   }
+  const Memory& device = replica.ops->memory();
   ReportSection startup;
   for (const auto& [name, seconds] : replica.startup_seconds) startup.emplace_back(name, seconds);
   std::vector<std::pair<std::string, ReportSection>> out = {
@@ -100,6 +101,12 @@ std::vector<std::pair<std::string, ReportSection>> report_sections(const RunOpti
   if (!communication.empty()) out.emplace_back("communication", std::move(communication));
   ReportSection step_graphs = step_graphs_section(replica.runner->graph_figures());
   if (!step_graphs.empty()) out.emplace_back("step_graphs", std::move(step_graphs));
+  if (replica.ops->device().kind == DeviceKind::kCuda) {
+    out.emplace_back("device_memory", ReportSection{{"total_bytes", device.total_bytes()},
+                                                    {"budget_bytes", replica.plan.memory.budget_bytes},
+                                                    {"used_bytes", device.total_bytes() - device.free_bytes()},
+                                                    {"driver_bytes", replica.plan.memory.driver_bytes}});
+  }
   out.emplace_back("startup_seconds", std::move(startup));
   return out;
 }

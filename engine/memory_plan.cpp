@@ -27,11 +27,20 @@ std::string describe_windows(int64_t window_bytes) {
   return window_bytes > 0 ? fmt::format(", shared windows {}", format_bytes(window_bytes)) : "";
 }
 
+namespace {
+
+std::string describe_driver(int64_t driver_bytes) {
+  return driver_bytes > 0 ? fmt::format(", driver and graphs {}", format_bytes(driver_bytes)) : "";
+}
+
+}  // namespace
+
 std::string MemoryPlan::describe() const {
   const std::string shared = weight_sharers > 1 ? fmt::format(" shared by {} ranks", weight_sharers) : "";
-  return fmt::format("weights {}{}, activations {}{}, KV {} ({} blocks, {} tokens) of {}", format_bytes(weight_bytes),
-                     shared, format_bytes(activation_bytes), describe_windows(window_bytes), format_bytes(kv_bytes),
-                     fmt::join(num_blocks, " + "), kv_tokens, format_bytes(budget_bytes));
+  return fmt::format("weights {}{}, activations {}{}{}, KV {} ({} blocks, {} tokens) of {}", format_bytes(weight_bytes),
+                     shared, format_bytes(activation_bytes), describe_windows(window_bytes),
+                     describe_driver(driver_bytes), format_bytes(kv_bytes), fmt::join(num_blocks, " + "), kv_tokens,
+                     format_bytes(budget_bytes));
 }
 
 namespace {
@@ -96,8 +105,9 @@ MemoryPlan plan_memory(const MemoryRequest& r) {
   plan.weight_sharers = r.weight_sharers;
   plan.activation_bytes = r.activation_bytes;
   plan.window_bytes = r.window_bytes;
+  plan.driver_bytes = r.driver_bytes;
   const int64_t own_weights = (r.weight_bytes + r.weight_sharers - 1) / r.weight_sharers;
-  const int64_t left = plan.budget_bytes - own_weights - r.activation_bytes - r.window_bytes;
+  const int64_t left = plan.budget_bytes - own_weights - r.activation_bytes - r.window_bytes - r.driver_bytes;
   const SequenceNeed need = sequence_need(r);
   if (r.num_blocks) {
     plan.num_blocks.assign(r.kv_groups.size(), *r.num_blocks);
@@ -107,12 +117,13 @@ MemoryPlan plan_memory(const MemoryRequest& r) {
   plan.kv_bytes =
       std::inner_product(plan.num_blocks.begin(), plan.num_blocks.end(), r.kv_block_bytes.begin(), int64_t{0});
   if (plan.kv_bytes > left) {
-    throw Error(ErrorKind::kDevice,
-                "{} of {} ({}% shared by {} rank(s)) do not hold weights {}, activations {}{} and KV cache {}; {}, raise "
-                "--gpu-memory-utilization, or use fewer ranks",
-                format_bytes(plan.budget_bytes), format_bytes(r.total_bytes), std::lround(r.utilization * 100),
-                r.ranks_on_device, format_bytes(own_weights), format_bytes(r.activation_bytes),
-                describe_windows(r.window_bytes), format_bytes(plan.kv_bytes), kv_remedy(r));
+    throw Error(
+        ErrorKind::kDevice,
+        "{} of {} ({}% shared by {} rank(s)) do not hold weights {}, activations {}{}{} and KV cache {}; {}, raise "
+        "--gpu-memory-utilization, or use fewer ranks",
+        format_bytes(plan.budget_bytes), format_bytes(r.total_bytes), std::lround(r.utilization * 100),
+        r.ranks_on_device, format_bytes(own_weights), format_bytes(r.activation_bytes),
+        describe_windows(r.window_bytes), describe_driver(r.driver_bytes), format_bytes(plan.kv_bytes), kv_remedy(r));
   }
   for (size_t g = 0; g < need.blocks.size(); ++g) {
     if (plan.num_blocks[g] < (r.num_blocks ? 1 : need.blocks[g])) refuse_too_few(r, left, need, plan.num_blocks);

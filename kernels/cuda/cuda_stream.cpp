@@ -188,6 +188,15 @@ std::unique_ptr<Recording> CudaStream::end_capture() {
   cudaGraphExec_t exec = nullptr;
   const cudaError_t error = cudaGraphInstantiate(&exec, graph, 0);
   TM_CUDA(cudaGraphDestroy(graph));
+  if (error == cudaErrorMemoryAllocation) {
+    static_cast<void>(cudaGetLastError());
+    size_t free_bytes = 0, total_bytes = 0;
+    TM_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+    throw Error(ErrorKind::kDevice,
+                "{}: no memory for a CUDA graph, {} of {} bytes are free; lower --gpu-memory-utilization or "
+                "--max-cudagraph-capture-size, or give --enforce-eager",
+                to_string(device_), free_bytes, total_bytes);
+  }
   TM_CUDA(error);
   return std::make_unique<CudaRecording>(exec, std::move(calls));
 }

@@ -17,12 +17,15 @@ namespace tokenmill::emulation {
 enum class Mode { kLazy, kEager };
 
 /// What the emulated machine is. Start values come from the environment: TOKENMILL_EMULATION_MODE (lazy, eager), _SEED,
-/// _DEVICES, _MEMORY (bytes of each device), _CAPABILITY (80, 90), _MULTIPROCESSORS and _GUARD (0, 1).
+/// _DEVICES, _MEMORY (bytes of each device), _CONTEXT, _GRAPH_NODE (bytes), _CAPABILITY (80, 90), _MULTIPROCESSORS and
+/// _GUARD (0, 1).
 struct Settings {
   Mode mode = Mode::kLazy;
   uint64_t seed = 2;  ///< 0, 1: warps and blocks of every kernel in forward, in reverse order; others: in random order
   int num_devices = 1;
   size_t memory_bytes = size_t{1} << 30;
+  size_t context_bytes = 0;        ///< of it, gone before anything is allocated
+  size_t graph_node_bytes = 1024;  ///< of it, for each node of an executable graph
   int compute_capability = 90;  ///< 10 * major + minor
   int num_multiprocessors = 4;
   bool guard_memory = true;  ///< host code that touches device memory gets a segmentation fault, as with a device

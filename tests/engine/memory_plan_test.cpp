@@ -56,6 +56,17 @@ TEST_CASE("memory shared with other ranks for tensors is part of the plan") {
   CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("shared windows 6.00 MiB and KV cache 395.00 MiB"), Error);
 }
 
+TEST_CASE("what the driver holds of a GPU is part of the plan") {
+  MemoryRequest r = request();
+  r.driver_bytes = 40 * kMiB;
+  const MemoryPlan plan = plan_memory(r);
+  CHECK(plan.num_blocks == std::vector<int64_t>{360});
+  CHECK(plan.describe().find(", activations 12.00 MiB, driver and graphs 40.00 MiB, KV 360.00 MiB (") !=
+        std::string::npos);
+  r.num_blocks = 361;
+  CHECK_THROWS_WITH_AS(plan_memory(r), doctest::Contains("driver and graphs 40.00 MiB and KV cache 361.00 MiB"), Error);
+}
+
 TEST_CASE("no more blocks than the sequences can use") {
   MemoryRequest r = request();
   r.max_num_seqs = 2;

@@ -100,6 +100,38 @@ class Graphs(Case):
                     self.assertGreater(graphs.figures("eager_heads")[0], 0)
 
 
+class DeviceMemory(Case):
+    """What the device's context, libraries and graphs take is measured and counts, too."""
+    def run_with(self, *flags, expect=0, **variables):
+        return self.job(ROWS[:2], "--device", "cuda", "--dtype", "float32", "--max-model-len", "256", "--max-num-seqs", "1024",
+                        "--max-num-batched-tokens", "1024", "--max-cudagraph-capture-size", "32", "--max-logprobs", "1", "--threads", "1", *flags, expect=expect,
+                        env=environment(**{f"TOKENMILL_EMULATION_{name}": str(value) for name, value in variables.items()}))
+
+    def test_utilization_is_kept_within_a_hundredth(self):
+        for flags, node in (((), 1 << 10), ((), 40 << 10), (("--enforce-eager",), 40 << 10)):
+            for share in (0.8, 0.9):
+                with self.subTest(flags=flags, node=node, share=share):
+                    result = self.run_with("--gpu-memory-utilization", share, *flags, MEMORY=160 << 20, CONTEXT=9 << 20,
+                                           GRAPH_NODE=node)
+                    (used,), (total,) = result.figures("used_bytes"), result.figures("total_bytes")
+                    self.assertLessEqual(used / total, share)
+                    self.assertGreater(used / total, share - 0.01)
+                    self.assertGreater(result.figures("driver_bytes")[0], 9 << 20)
+
+    def test_too_little_memory_is_one_message_with_the_numbers(self):
+        for variables, share, *texts in (
+                ({"MEMORY": 40 << 20}, 0.9, "36.00 MiB of 40.00 MiB", "do not hold weights", "activations", "KV cache"),
+                ({"MEMORY": 160 << 20, "CONTEXT": 130 << 20}, 0.9, "cannot allocate", "are free"),
+                ({"MEMORY": 160 << 20, "CONTEXT": 60 << 20}, 0.5, "of 160.00 MiB", "driver and graphs 6"),
+                ({"MEMORY": 160 << 20, "GRAPH_NODE": 100 << 20}, 0.9, "no memory for a CUDA graph", "--enforce-eager")):
+            with self.subTest(**variables):
+                result = self.run_with("--gpu-memory-utilization", share, expect=4, **variables)
+                errors = [line for line in result.stderr.splitlines() if "error" in line]
+                self.assertEqual(len(errors), 1, result.stderr)
+                for text in texts:
+                    self.assertIn(text, errors[0])
+
+
 class Cuda(Case):
     def ids(self, *flags, ranks=0, rows=ROWS, dtype="float32"):
         result = self.job(rows, *FLAGS, "--dtype", dtype, *flags, ranks=ranks)

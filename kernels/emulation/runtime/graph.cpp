@@ -34,7 +34,15 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* handle, cudaGraph_t graph_hand
   return api("cudaGraphInstantiate", InCapture::kAllowed, [&](Call& call) {
     const Graph* graph = graph_of(call, graph_handle);
     if (graph == nullptr) return call.error();
+    const size_t num_bytes = graph->nodes.size() * state().settings.graph_node_bytes;
+    if (num_bytes > free_bytes(current_device())) {
+      return call.fail(cudaErrorMemoryAllocation, "a graph of {} bytes, {} are free", num_bytes,
+                       free_bytes(current_device()));
+    }
     auto exec = std::make_shared<GraphExec>();
+    exec->device = current_device();
+    exec->num_bytes = num_bytes;
+    state().used_bytes[exec->device] += num_bytes;
     exec->graph = std::make_shared<const Graph>(*graph);
     *handle = reinterpret_cast<cudaGraphExec_t>(exec.get());
     state().execs[*handle] = std::move(exec);
@@ -110,7 +118,9 @@ cudaError_t cudaGraphDestroy(cudaGraph_t handle) {
 
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t handle) {
   return api("cudaGraphExecDestroy", InCapture::kAllowed, [&](Call& call) {
-    if (!exec_of(call, handle)) return call.error();
+    const auto exec = exec_of(call, handle);
+    if (!exec) return call.error();
+    state().used_bytes[exec->device] -= exec->num_bytes;
     state().execs.erase(handle);  // launches that wait hold it
     return cudaSuccess;
   });

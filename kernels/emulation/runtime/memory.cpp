@@ -21,10 +21,9 @@ cudaError_t take_device_memory(Call& call, void** pointer, size_t num_bytes) {
   if (num_bytes == 0) return cudaSuccess;
   const int device = current_device();
   const size_t total = state().settings.memory_bytes;
-  size_t& used = state().used_bytes[device];
-  if (num_bytes > total || used + counted(num_bytes) > total) {
-    return call.fail(cudaErrorMemoryAllocation, "{} bytes asked, {} of {} are free", num_bytes,
-                     total - std::min(total, used), total);
+  if (num_bytes > total || counted(num_bytes) > free_bytes(device)) {
+    return call.fail(cudaErrorMemoryAllocation, "{} bytes asked, {} of {} are free", num_bytes, free_bytes(device),
+                     total);
   }
   auto& arena = state().arenas[device];
   if (!arena) arena = std::make_unique<Arena>(std::max(kLeastArenaBytes, 4 * total));
@@ -34,7 +33,7 @@ cudaError_t take_device_memory(Call& call, void** pointer, size_t num_bytes) {
   }
   const DeviceAccess access;
   std::memset(*pointer, kFill, num_bytes);
-  used += counted(num_bytes);
+  state().used_bytes[device] += counted(num_bytes);
   ++state().counters.device_allocations;
   state().allocations[reinterpret_cast<uintptr_t>(*pointer)] = {num_bytes, MemoryKind::kDevice, device};
   return cudaSuccess;
@@ -76,6 +75,12 @@ cudaError_t take_host_memory(const char* name, void** pointer, size_t num_bytes)
 }
 
 }  // namespace
+
+size_t free_bytes(int device) {
+  const Settings& settings = state().settings;
+  return settings.memory_bytes - std::min(settings.memory_bytes, settings.context_bytes + state().used_bytes[device]);
+}
+
 }  // namespace tokenmill::emulation
 
 using namespace tokenmill::emulation;  // the definitions below are the C functions of cuda_runtime_api.h
@@ -173,7 +178,7 @@ cudaError_t cudaHostUnregister(void* pointer) {
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return api("cudaMemGetInfo", InCapture::kAllowed, [&](Call&) {
     *total_bytes = state().settings.memory_bytes;
-    *free_bytes = *total_bytes - std::min(*total_bytes, state().used_bytes[current_device()]);
+    *free_bytes = tokenmill::emulation::free_bytes(current_device());
     return cudaSuccess;
   });
 }

@@ -40,6 +40,8 @@ Settings settings_from_environment() {
   settings.num_devices =
       static_cast<int>(number_from_environment("TOKENMILL_EMULATION_DEVICES", uint64_t(settings.num_devices)));
   settings.memory_bytes = number_from_environment("TOKENMILL_EMULATION_MEMORY", settings.memory_bytes);
+  settings.context_bytes = number_from_environment("TOKENMILL_EMULATION_CONTEXT", settings.context_bytes);
+  settings.graph_node_bytes = number_from_environment("TOKENMILL_EMULATION_GRAPH_NODE", settings.graph_node_bytes);
   settings.compute_capability = static_cast<int>(
       number_from_environment("TOKENMILL_EMULATION_CAPABILITY", uint64_t(settings.compute_capability)));
   settings.num_multiprocessors = static_cast<int>(

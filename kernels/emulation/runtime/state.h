@@ -59,6 +59,8 @@ struct Event {
 struct GraphExec {
   std::shared_ptr<const Graph> graph;
   uint64_t launched = 0, finished = 0;  // launches of one executable graph run one after the other
+  int device = 0;
+  size_t num_bytes = 0;  // of its memory
 };
 
 /// A graph on its way through a stream: nodes run one per step, in any order their dependencies allow.
@@ -122,6 +124,9 @@ struct State {
   std::string failure;
 };
 State& state();
+
+/// Of the device's memory.
+size_t free_bytes(int device);
 
 using Lock = std::unique_lock<std::mutex>;
 

@@ -264,3 +264,38 @@ TEST_CASE("a graph that copies freed memory fails when it runs") {
   cudaGraphExecDestroy(exec);
   CHECK(cudaFree(target) == cudaSuccess);
 }
+
+TEST_CASE("an executable graph takes device memory for each of its nodes until it is destroyed") {
+  emulation::Settings settings = emulation::settings();
+  settings.memory_bytes = 64 << 10;
+  settings.context_bytes = 8 << 10;
+  settings.graph_node_bytes = 24 << 10;
+  const EmulatedDevice device(settings);
+  const DeviceStream stream;
+  const auto free_bytes = [] {
+    size_t free = 0, total = 0;
+    REQUIRE(cudaMemGetInfo(&free, &total) == cudaSuccess);
+    return free;
+  };
+  CHECK(free_bytes() == 56 << 10);
+  int* memory = nullptr;
+  REQUIRE(cudaMalloc(&memory, 4) == cudaSuccess);
+  const auto record = [&](int num_nodes) {
+    REQUIRE(begin(stream) == cudaSuccess);
+    for (int i = 0; i < num_nodes; ++i) cudaMemsetAsync(memory, 0, 4, stream);
+    cudaGraph_t graph = nullptr;
+    REQUIRE(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
+    return graph;
+  };
+  const size_t before = free_bytes();
+  cudaGraphExec_t exec = nullptr;
+  cudaGraph_t two = record(2), three = record(3);
+  REQUIRE(cudaGraphInstantiate(&exec, two, 0) == cudaSuccess);
+  CHECK(free_bytes() == before - (48 << 10));
+  cudaGraphExecDestroy(exec);
+  CHECK(free_bytes() == before);
+  CHECK(cudaGraphInstantiate(&exec, three, 0) == cudaErrorMemoryAllocation);
+  emulation::reset();
+  for (cudaGraph_t graph : {two, three}) cudaGraphDestroy(graph);
+  CHECK(cudaFree(memory) == cudaSuccess);
+}
