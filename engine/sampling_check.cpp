@@ -63,10 +63,15 @@ Violation check_stop(const SamplingParams& p) {
   if (r.min_pattern_size < 0 || r.max_pattern_size < 0)
     return FieldError{field, fmt::format("{}.{} is {}; it must be at least 0", field,
                                          r.max_pattern_size < 0 ? "max_pattern_size" : "min_pattern_size",
-                                         std::min(r.max_pattern_size, r.min_pattern_size))};
+                                         r.max_pattern_size < 0 ? r.max_pattern_size : r.min_pattern_size)};
   if (r.min_pattern_size > r.max_pattern_size)
-    return FieldError{field, fmt::format("{}.min_pattern_size is {}; it must be at most max_pattern_size, which is {}",
-                                         field, r.min_pattern_size, r.max_pattern_size)};
+    return FieldError{field, fmt::format("{}.min_pattern_size is {}; it must be at most max_pattern_size, which is {}{}",
+                                         field, r.min_pattern_size, r.max_pattern_size,
+                                         r.max_pattern_size == 0 ? " (0 where it is not given)" : "")};
+  if (r.max_pattern_size > 0 && r.min_count == 0)
+    return FieldError{field, fmt::format("{0}.max_pattern_size is {1}; it needs {0}.min_count of at least 2, which is 0 "
+                                         "or not given",
+                                         field, r.max_pattern_size)};
   if (r.max_pattern_size > 0 && r.min_count < 2)
     return FieldError{field, fmt::format("{}.min_count is {}; it must be at least 2", field, r.min_count)};
   return std::nullopt;

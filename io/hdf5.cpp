@@ -2,23 +2,33 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
 #include "io/file.h"
+#include "io/record_reader.h"
 #include "io/utf8.h"
 #include "kernels/core/source_place.h"
 
 namespace tokenmill::io {
 namespace {
 
-constexpr std::string_view kSignature("\x89HDF\r\n\x1a\n", 8);
 constexpr size_t kMostListed = 8;  // names in a message
 
+/// "file write failed: time = ..., errno = 28, error message = 'No space left on device', buf = 0x..., ..." without what
+/// nobody can use, where the system gave the reason: "file write failed: No space left on device".
+std::string plain_reason(std::string_view description) {
+  constexpr std::string_view kBegin = "error message = '";
+  const size_t begin = description.find(kBegin);
+  if (begin == description.npos) return std::string(description);
+  const std::string_view reason = description.substr(begin + kBegin.size());
+  return fmt::format("{}: {}", description.substr(0, description.find_first_of(":,")), reason.substr(0, reason.find('\'')));
+}
+
 herr_t keep_first(unsigned number, const H5E_error2_t* error, void* reason) {
-  if (number == 0 && error->desc != nullptr) *static_cast<std::string*>(reason) = excerpt(error->desc, 200);
+  if (number == 0 && error->desc != nullptr)
+    *static_cast<std::string*>(reason) = excerpt(plain_reason(error->desc), 200);
   return 0;
 }
 
@@ -55,16 +65,6 @@ void throw_hdf5(const char* call, const char* file, int line) {
   const std::string reason = hdf5_reason();
   const std::string_view name = std::string_view(call).substr(0, std::string_view(call).find('('));
   throw Error(ErrorKind::kIo, "{} {}:{}: {}", name, source_path(file), line, reason);
-}
-
-bool is_hdf5_file(const std::string& path) {
-  try {
-    std::array<char, kSignature.size()> front;
-    const int64_t size = File::open_read(path).read_at(0, std::as_writable_bytes(std::span(front)));
-    return std::string_view(front.data(), static_cast<size_t>(size)) == kSignature;
-  } catch (const Error&) {
-    return false;
-  }
 }
 
 Hdf5Id open_hdf5(const std::string& path) {

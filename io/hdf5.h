@@ -54,9 +54,6 @@ class Hdf5Id {
   Close close_ = nullptr;
 };
 
-/// True when a file begins as HDF5 files do; false when it cannot be read or does not.
-bool is_hdf5_file(const std::string& path);
-
 /// Opens a file for reading. Throws Error(kInput) when it is not HDF5, Error(kIo) when it is damaged, or locked by
 /// another process: the text then says what to do (HDF5_USE_FILE_LOCKING).
 Hdf5Id open_hdf5(const std::string& path);

@@ -169,6 +169,11 @@ class Integers {
     else
       fmt::format_to(std::back_inserter(out), "{}", static_cast<uint64_t>(value));
   }
+  std::string text(int64_t index) const {
+    std::string out;
+    append(index, out);
+    return out;
+  }
   /// For numbers that must not be negative: those above INT64_MAX are.
   int64_t operator[](int64_t index) const { return values_[static_cast<size_t>(index)]; }
 
@@ -232,9 +237,10 @@ class RaggedNumbers final : public Hdf5Column {
     for (int64_t i = 0; i <= count; ++i) {
       if (offsets_[i] >= 0 && offsets_[i] <= values_.dataset().size() && (i == 0 || offsets_[i] >= offsets_[i - 1]))
         continue;
-      throw Error(ErrorKind::kIo, "{}: number {} is {}; offsets must ascend from 0 to {}, the size of values{}",
-                  offsets_.dataset().where(), first + i, offsets_[i], values_.dataset().size(),
-                  i == 0 ? "" : fmt::format(", and the one before is {}", offsets_[i - 1]));
+      throw Error(ErrorKind::kIo,
+                  "{}: number {} is {}; offsets must not descend and lie between 0 and {}, the size of values{}",
+                  offsets_.dataset().where(), first + i, offsets_.text(i), values_.dataset().size(),
+                  i == 0 ? "" : fmt::format(", and the one before is {}", offsets_.text(i - 1)));
     }
   }
 

@@ -186,7 +186,7 @@ void Hdf5Writer::named(Function&& function) {
   } catch (const Error& error) {
     const std::string_view text = error.what();
     if (text.starts_with(path_)) throw;
-    throw Error(error.kind(), "{}: {}", path_, text);
+    throw Error(error.kind(), "{}: cannot be written: {}", path_, text);
   }
 }
 

@@ -295,6 +295,8 @@ bool JsonValue::operator==(const JsonValue& other) const {
   });
 }
 
+constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 /// Builds the value bottom up. `open_` points at the containers not closed yet; only the innermost one grows, so the
 /// pointers stay valid.
 class JsonBuilder {
@@ -374,13 +376,18 @@ JsonValue parse_json(std::string_view text, std::string_view where, const JsonLi
   // The parser takes a NUL between tokens for the end of the text and would accept whatever follows.
   if (const size_t nul = text.find('\0'); nul != text.npos)
     throw Error(ErrorKind::kInput, "{}: invalid JSON at byte {}: a NUL byte (write U+0000 as \\u0000)", where, nul + 1);
+  // The parser takes a byte-order mark for nothing; it is part of a file's front, and there the reader's.
+  if (text.starts_with(kByteOrderMark))
+    throw Error(ErrorKind::kInput, "{}: invalid JSON at byte 1: a byte-order mark, which may stand at the front of a file only",
+                where);
   JsonBuilder builder(where, limits);
   Parser::sax_parse(text.data(), text.data() + text.size(), &builder, nlohmann::detail::input_format_t::json);
   return builder.take();
 }
 
 JsonValue parse_json_file(const std::string& path, int64_t max_bytes) {
-  return parse_json(read_file(path, max_bytes), path, {.max_values = int64_t{1} << 24});
+  const std::string text = read_file(path, max_bytes);
+  return parse_json(std::string_view(text).substr(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0), path, {.max_values = int64_t{1} << 24});
 }
 
 }  // namespace tokenmill::io

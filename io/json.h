@@ -77,12 +77,12 @@ struct JsonLimits {
 };
 
 /// Parses one JSON document. A repeated key: the last value wins, at every depth, in the place of the first. Unpaired
-/// surrogate escapes, invalid UTF-8, NaN/Infinity, trailing text and too deep nesting are errors.
+/// surrogate escapes, invalid UTF-8, a byte-order mark, NaN/Infinity, trailing text and too deep nesting are errors.
 /// Throws Error(kInput) whose text starts with `where` ("file.jsonl:12" or "config.json") and gives the byte position.
 JsonValue parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
-/// Reads and parses a whole file of at most max_bytes (throws Error(kIo) beyond) and 16 million values (a
-/// tokenizer.json holds 2 million).
+/// Reads and parses a whole file, which may begin with a byte-order mark, of at most max_bytes (throws Error(kIo)
+/// beyond) and 16 million values (a tokenizer.json holds 2 million).
 JsonValue parse_json_file(const std::string& path, int64_t max_bytes = int64_t{1} << 30);
 
 /// Compact text, members in order, numbers digit for digit, valid UTF-8, control characters escaped (U+0000 as \u0000),

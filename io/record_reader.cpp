@@ -1,17 +1,36 @@
 #include "io/record_reader.h"
 
+#include <array>
 #include <filesystem>
+#include <span>
+#include <string_view>
 
+#include "io/file.h"
 #include "io/hdf5_reader.h"
 #include "io/jsonl.h"
 
 namespace tokenmill::io {
+namespace {
+
+constexpr std::string_view kHdf5Signature("\x89HDF\r\n\x1a\n", 8);
+
+}  // namespace
 
 RecordPath split_record_path(const std::string& path) {
   const size_t colon = path.find(":/");
   std::error_code ignored;
   if (colon == std::string::npos || colon == 0 || std::filesystem::exists(path, ignored)) return {path, ""};
   return {path.substr(0, colon), path.substr(colon + 1)};
+}
+
+bool is_hdf5_file(const std::string& path) {
+  try {
+    std::array<char, kHdf5Signature.size()> front;
+    const int64_t size = File::open_read(path).read_at(0, std::as_writable_bytes(std::span(front)));
+    return std::string_view(front.data(), static_cast<size_t>(size)) == kHdf5Signature;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::vector<std::string> files_of(const std::vector<std::string>& record_paths) {

@@ -25,6 +25,8 @@ struct RecordPath {
 };
 /// A name that exists is a file, whatever it looks like; else ":/" ends the file's name.
 RecordPath split_record_path(const std::string& path);
+/// True when a file begins as HDF5 files do; false when it cannot be read or does not.
+bool is_hdf5_file(const std::string& path);
 /// The files alone.
 std::vector<std::string> files_of(const std::vector<std::string>& record_paths);
 

@@ -4,6 +4,7 @@
 
 #include "app/rows/scan.h"
 #include "io/json.h"
+#include "io/utf8.h"
 #include "kernels/core/check.h"
 #include "kernels/core/error.h"
 
@@ -14,7 +15,14 @@ constexpr int64_t kMaxRowBytes = int64_t{1} << 30;
 
 }  // namespace
 
-RowStream::RowStream(const std::string& path) : reader_(io::open_records(path, {.max_record_bytes = kMaxRowBytes})) {}
+RowStream::RowStream(const std::string& path) {
+  if (io::is_hdf5_file(path) || !io::split_record_path(path).dataset.empty())
+    throw Error(ErrorKind::kConfig,
+                "{}: is an HDF5 file; diff compares output.jsonl: run with --output-format jsonl,hdf5 to have both (h5diff "
+                "compares HDF5 files)",
+                path);
+  reader_ = io::open_records(path, {.max_record_bytes = kMaxRowBytes});
+}
 
 std::string RowStream::place(const ResultLine& line) const { return fmt::format("{}:{}", path(), line.line); }
 
@@ -93,7 +101,8 @@ RowKey RowStream::key_of(const ResultLine& line) const {
     const io::JsonValue json = io::parse_json(line.bytes, place(line));  // throws where it is no JSON
     if (json.is_object())
       throw Error(ErrorKind::kInput, "{}: no result row: it has neither id nor custom_id", place(line));
-    throw Error(ErrorKind::kInput, "{}: no result row: found {}, expected an object", place(line), json.kind_name());
+    throw Error(ErrorKind::kInput, "{}: no result row: found {}, expected an object", place(line),
+                io::excerpt(io::to_json(json), 60));
   }
   RowKey key{.id_json = io::to_json(io::parse_json(id, place(line))), .row = {}};
   if (row.empty()) return key;

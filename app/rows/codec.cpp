@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -9,6 +11,9 @@
 #include "app/rows/native.h"
 #include "app/rows/saved_row.h"
 #include "app/rows/scan.h"
+#include "app/rows/values.h"
+#include "io/record_reader.h"
+#include "io/utf8.h"
 #include "kernels/core/check.h"
 #include "kernels/core/error.h"
 
@@ -39,6 +44,23 @@ void recover_identity(std::string_view record, RowItem& item) {
   }
 }
 
+/// The record of an HDF5 row was made of its strings, so what is wrong with it is wrong with one of them: throws BadRow
+/// when one is not UTF-8.
+void check_text(std::string_view record) {
+  const size_t bad = io::find_invalid_utf8(record);
+  if (bad == record.npos) return;
+  const auto found = static_cast<unsigned>(static_cast<unsigned char>(record[bad]));
+  scan_members(record, [&](std::string_view key, std::string_view value) {
+    const auto begin = static_cast<size_t>(value.data() - record.data()) + 1;  // behind the quote
+    if (bad < begin || bad >= begin + value.size()) return true;
+    size_t in_string = 0;
+    for (size_t i = begin; i < bad; ++in_string) i += record[i] != '\\' ? 1 : record[i + 1] == 'u' ? 6 : 2;
+    throw BadRow{"invalid_request", std::string(key),
+                 fmt::format("{} is not valid UTF-8 at byte {} of the string (0x{:02x}); write UTF-8 into the file", key,
+                             in_string, found)};
+  });
+}
+
 /// A row without an id has its number.
 void complete_id(RowItem& item) {
   if (item.id_json.empty()) item.id_json = item.shape == RowShape::kNative ? std::to_string(item.row()) : "null";
@@ -47,6 +69,22 @@ void complete_id(RowItem& item) {
 /// A completion whose text begins with the prompt shows the prompt's logprobs among those of its tokens.
 bool echoes_logprobs(const ParsedRow& row) {
   return row.shape == RowShape::kCompletion && row.settings.answer.echo && row.settings.sampling.logprobs.has_value();
+}
+
+/// A number without a bound of its own has that of 64 bits, which read_integer leaves as the largest.
+void check_largest(const RowSettings& settings) {
+  constexpr int64_t kLargest = std::numeric_limits<int64_t>::max();
+  const SamplingParams& p = settings.sampling;
+  for (const auto& [field, value] : {std::pair("max_tokens", p.max_tokens.value_or(0)),
+                                     std::pair("top_k", p.top_k),
+                                     std::pair("logprobs", p.logprobs.value_or(0)),
+                                     std::pair("prompt_logprobs", p.prompt_logprobs.value_or(0)),
+                                     std::pair("prompt_logprob_start", p.prompt_logprob_ids.start),
+                                     std::pair("thinking_token_budget", settings.thinking_token_budget.value_or(0)),
+                                     std::pair("repetition_detection.max_pattern_size", p.repetition_detection.max_pattern_size),
+                                     std::pair("repetition_detection.min_count", p.repetition_detection.min_count)})
+    if (value == kLargest)
+      throw BadRow{"invalid_request", field, fmt::format("{} is {}; it must be below {}", field, value, kLargest)};
 }
 
 /// A row with a seed of its own: equal rows give equal answers. Otherwise the job's seed and who the row is.
@@ -118,12 +156,13 @@ JsonValue Codec::parse(const jobs::RecordSource& source, std::string_view record
     json = io::parse_json(record, item.place, {.max_values = kMaxValues});
   } catch (const Error& error) {
     recover_identity(record, item);
+    if (!io::split_record_path(std::string(source.file)).dataset.empty()) check_text(record);
     std::string_view text = error.what();
     if (text.starts_with(item.place + ": ")) text.remove_prefix(item.place.size() + 2);
     throw BadRow{"invalid_json", "", std::string(text)};
   }
   if (!json.is_object())
-    throw BadRow{"invalid_request", "", fmt::format("the record is {}; it must be a JSON object", json.kind_name())};
+    throw BadRow{"invalid_request", "", fmt::format("the record is {}; it must be a JSON object", shown(json))};
   return json;
 }
 
@@ -148,9 +187,16 @@ void Codec::read(const jobs::RecordSource& source, std::string_view record, RowI
   take_over();
   item.prompt_field = row.prompt_field;
   item.prompt_logprobs = row.settings.sampling.prompt_logprobs.has_value();  // before echo asks for them
-  check_row(row, source);
-  PromptTokens prompt = tokenize_prompt(row, tokenizer_, render_chat_);
-  limit_prompt(row, prompt, item);
+  PromptTokens prompt;
+  try {
+    check_row(row, source);
+    prompt = tokenize_prompt(row, tokenizer_, render_chat_);
+    check_prompt(row, prompt);
+    limit_prompt(row, prompt, item);
+  } catch (BadRow& bad) {
+    bad.message = as_written(std::move(bad.message), json);
+    throw;
+  }
   keep_for_answer(row, prompt, item);
   SamplingParams& sampling = row.settings.sampling;
   if (row.settings.thinking_token_budget)
@@ -180,12 +226,21 @@ void Codec::check_row(ParsedRow& row, const jobs::RecordSource& source) const {
         "invalid_request", "echo",
         "echo is true and detokenize is false, so there is no text for the prompt's to stand before; drop one"};
   if (!sampling.detokenize) answer.return_token_ids = true;  // there is nothing else to return
-  sampling.bad_words = tokenize_bad_words(tokenizer_, row.settings.bad_words);
+  sampling.bad_words = tokenize_bad_words(tokenizer_, row.settings.bad_words, options_.vocab_size);
   if (const std::optional<FieldError> wrong = check(sampling, options_.vocab_size, options_.max_logprobs))
     throw BadRow{"invalid_request", wrong->field, wrong->message};
+  check_largest(row.settings);
   if (row.settings.thinking_token_budget && !sampling.trace_decode_token_ids.empty())
     throw BadRow{"invalid_request", "trace_decode_token_ids",
                  "trace_decode_token_ids cannot go with thinking_token_budget; drop one"};
+}
+
+/// Ids that the row itself gives are the engine's to refuse.
+void Codec::check_prompt(const ParsedRow& row, const PromptTokens& prompt) const {
+  if (std::holds_alternative<std::vector<int32_t>>(row.prompt)) return;
+  const std::string beyond = beyond_vocabulary(tokenizer_, prompt.ids, options_.vocab_size);
+  if (!beyond.empty())
+    throw BadRow{"invalid_request", row.prompt_field, fmt::format("{}: {}", row.prompt_field, beyond)};
 }
 
 /// Cuts the prompt as the row or the job asks, or marks the item as skipped.

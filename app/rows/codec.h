@@ -59,6 +59,7 @@ class Codec final : public jobs::RowCodec {
   io::JsonValue parse(const jobs::RecordSource& source, std::string_view record, RowItem& item) const;
   void read(const jobs::RecordSource& source, std::string_view record, RowItem& item) const;
   void check_row(ParsedRow& row, const jobs::RecordSource& source) const;
+  void check_prompt(const ParsedRow& row, const PromptTokens& prompt) const;
   void limit_prompt(const ParsedRow& row, PromptTokens& prompt, RowItem& item) const;
   void keep_for_answer(const ParsedRow& row, const PromptTokens& prompt, RowItem& item) const;
   uint64_t random_key_of(const ParsedRow& row, int64_t number) const;

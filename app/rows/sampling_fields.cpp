@@ -67,9 +67,10 @@ void set_bad_words(ParsedRow& row, const JsonValue& value, std::string_view fiel
 }
 
 void set_thinking_token_budget(ParsedRow& row, const JsonValue& value, std::string_view field) {
-  if (!value.is_number() || !value.fits_int64() || value.as_int64() < -1)
-    refuse(field, value, "a whole number of at least 0, or -1 for no limit");
-  row.settings.thinking_token_budget = value.as_int64() == -1 ? std::nullopt : std::optional<int64_t>(value.as_int64());
+  const bool whole = value.is_number() && value.number_text().find_first_of(".eE") == std::string::npos;
+  const int64_t budget = whole ? read_integer(value, field) : -2;
+  if (budget < -1) refuse(field, value, "a whole number of at least 0, or -1 for no limit");
+  row.settings.thinking_token_budget = budget == -1 ? std::nullopt : std::optional<int64_t>(budget);
 }
 
 void set_prompt_logprob_start(ParsedRow& row, const JsonValue& value, std::string_view field) {
@@ -77,7 +78,7 @@ void set_prompt_logprob_start(ParsedRow& row, const JsonValue& value, std::strin
   lists.start = read_integer(value, field);
   if (lists.width == 0)
     throw BadRow{"invalid_request", std::string(field),
-                 fmt::format("{} is {}; it needs prompt_logprob_token_ids", field, lists.start)};
+                 fmt::format("{} is {}; it needs prompt_logprob_token_ids", field, shown(value))};
 }
 
 /// OpenAI's chat: a switch here, the number in top_logprobs, which stands behind it in the table.
@@ -88,10 +89,11 @@ void set_chat_logprobs(ParsedRow& row, const JsonValue& value, std::string_view 
 
 void set_top_logprobs(ParsedRow& row, const JsonValue& value, std::string_view field) {
   const int64_t count = read_integer(value, field);
+  if (!value.fits_int64()) refuse(field, value, "between 0 and what --max-logprobs allows");
   if (!sampling(row).logprobs && count == 0) return;
   if (!sampling(row).logprobs)
     throw BadRow{"invalid_request", std::string(field),
-                 fmt::format("{} is {}; it needs logprobs to be true", field, count)};
+                 fmt::format("{} is {}; it needs logprobs to be true", field, shown(value))};
   sampling(row).logprobs = count;
 }
 

@@ -35,14 +35,26 @@ double read_number(const JsonValue& value, std::string_view field) {
 
 int64_t read_integer(const JsonValue& value, std::string_view field) {
   if (value.is_number() && value.fits_int64()) return value.as_int64();
-  if (value.is_number() && value.number_text().find_first_not_of("-0123456789") == std::string_view::npos) {
-    using Limits = std::numeric_limits<int64_t>;
-    const bool low = value.number_text().starts_with('-');
-    throw BadRow{"invalid_request", std::string(field),
-                 fmt::format("{} is {}; it is out of range, at {} {}", field, shown(value), low ? "least" : "most",
-                             low ? Limits::min() : Limits::max())};
+  if (!value.is_number() || value.number_text().find_first_not_of("-0123456789") != std::string_view::npos)
+    refuse(field, value, "a whole number");
+  using Limits = std::numeric_limits<int64_t>;
+  return value.number_text().starts_with('-') ? Limits::min() : Limits::max();
+}
+
+std::string as_written(std::string message, const JsonValue& record) {
+  constexpr std::string_view kIs = " is ";
+  const size_t name_end = message.find(kIs);
+  if (name_end == std::string::npos) return message;
+  const size_t begin = name_end + kIs.size(), end = message.find_first_of(",;", begin);
+  const std::string_view name = std::string_view(message).substr(0, name_end);
+  const size_t dot = name.find('.');
+  for (const JsonValue* object : {&record, record.find("sampling"), record.find("body")}) {
+    if (object == nullptr || !object->is_object()) continue;
+    const JsonValue* value = object->find(name.substr(0, dot));
+    if (value != nullptr && dot != name.npos) value = value->is_object() ? value->find(name.substr(dot + 1)) : nullptr;
+    if (value != nullptr && value->is_number()) return message.replace(begin, end - begin, shown(*value));
   }
-  refuse(field, value, "a whole number");
+  return message;
 }
 
 bool read_boolean(const JsonValue& value, std::string_view field) {

@@ -16,9 +16,14 @@ const io::JsonValue* given(const io::JsonValue& object, std::string_view name);
 /// JSON text of a value for messages, cut to 60 bytes at a character.
 std::string shown(const io::JsonValue& value);
 
+/// A message "FIELD is NUMBER; ..." with the number as the record writes it (9.0, 1e309, of more than 64 bits), at top
+/// level, under sampling or in body; unchanged where the record does not give FIELD as a number.
+std::string as_written(std::string message, const io::JsonValue& record);
+
 [[noreturn]] void refuse(std::string_view field, const io::JsonValue& value, std::string_view must);
 
 double read_number(const io::JsonValue& value, std::string_view field);
+/// Beyond 64 bits the nearest int64, for the field's own bounds to refuse or, last, check_largest(); as_written shows it.
 int64_t read_integer(const io::JsonValue& value, std::string_view field);
 bool read_boolean(const io::JsonValue& value, std::string_view field);
 const std::string& read_string(const io::JsonValue& value, std::string_view field);

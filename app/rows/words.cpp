@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "app/rows/values.h"
@@ -25,8 +26,18 @@ std::vector<int32_t> encode(const text::Tokenizer& tokenizer, const std::string&
 
 }  // namespace
 
+std::string beyond_vocabulary(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids, int64_t vocab_size) {
+  if (tokenizer.vocab_size() <= vocab_size) return "";
+  const auto found = std::find_if(ids.begin(), ids.end(), [&](int32_t id) { return id >= vocab_size; });
+  if (found == ids.end()) return "";
+  return fmt::format(
+      "{} is token {} of the tokenizer, and the model's vocabulary is smaller, it ends at {}: the tokenizer belongs to "
+      "another model",
+      shown(io::JsonValue::string(tokenizer.decode(std::span(&*found, 1), {.skip_special_tokens = false}))), *found, vocab_size - 1);
+}
+
 std::vector<std::vector<int32_t>> tokenize_bad_words(const text::Tokenizer& tokenizer,
-                                                     const std::vector<std::string>& words) {
+                                                     const std::vector<std::string>& words, int64_t vocab_size) {
   std::vector<std::vector<int32_t>> sequences;
   for (size_t i = 0; i < words.size(); ++i) {
     const std::string word = words[i].substr(std::min(words[i].find_first_not_of(" \t\r\n\v\f"), words[i].size()));
@@ -39,6 +50,10 @@ std::vector<std::vector<int32_t>> tokenize_bad_words(const text::Tokenizer& toke
     const std::vector<int32_t> spaced = encode(tokenizer, " " + word);
     const bool ends_in_bare = spaced.size() >= bare.size() && std::equal(bare.rbegin(), bare.rend(), spaced.rbegin());
     if (!ends_in_bare) sequences.push_back(spaced);
+    for (const std::vector<int32_t>& ids : {bare, ends_in_bare ? bare : spaced})
+      if (const std::string beyond = beyond_vocabulary(tokenizer, ids, vocab_size); !beyond.empty())
+        throw BadRow{"invalid_request", "bad_words",
+                     fmt::format("bad_words[{}] is {}: {}", i, shown(io::JsonValue::string(words[i])), beyond)};
   }
   return sequences;
 }

@@ -13,7 +13,11 @@ namespace tokenmill::rows {
 /// front. (vLLM leaves out the second when it has another number of tokens, and such words still appear.) Throws BadRow
 /// for a word without tokens.
 std::vector<std::vector<int32_t>> tokenize_bad_words(const text::Tokenizer& tokenizer,
-                                                     const std::vector<std::string>& words);
+                                                     const std::vector<std::string>& words, int64_t vocab_size);
+
+/// "\" is\" is token 261 of the tokenizer, and the model's vocabulary ends at 258: ..." when ids, which the tokenizer gave,
+/// hold one that a model of vocab_size tokens has not; "" otherwise.
+std::string beyond_vocabulary(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids, int64_t vocab_size);
 
 /// What surrounds a model's thinking. Both lists are empty when the model has no such markers.
 struct ThinkingMarkers {

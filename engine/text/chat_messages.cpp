@@ -167,7 +167,8 @@ std::optional<ChatFault> mark_final_message(io::JsonValue& messages, Continuatio
   const std::string field = fmt::format("messages[{}].content", messages.items().size() - 1);
   io::JsonValue* content = find_member(messages.items().back(), "content");
   if (content == nullptr || content->is_null())
-    return ChatFault{field, "is missing, but continue_final_message needs a text to continue"};
+    return ChatFault{field, fmt::format("is {}, but continue_final_message needs a text to continue",
+                                        content == nullptr ? "missing" : "null")};
   if (content->is_array()) {
     if (content->items().empty())
       return ChatFault{field, "has no text part, but continue_final_message needs a text to continue"};

@@ -287,11 +287,13 @@ TEST_CASE("what cannot be compared exits with 2 and is named") {
   CHECK(error(dir / "none").find("none: no such file or directory") != std::string::npos);
   CHECK(error(dir.write("torn", native(0, "a", "x").substr(0, 80))).find("torn:1") != std::string::npos);
   CHECK(error(dir.write("text", "hello\n")).find("text:1: invalid JSON at byte 1") != std::string::npos);
-  CHECK(error(dir.write("list", "[1]\n")).find("list:1: no result row: found array, expected an object") !=
+  CHECK(error(dir.write("list", "[1]\n")).find("list:1: no result row: found [1], expected an object") !=
         std::string::npos);
   CHECK(error(dir.write("object", "{\"x\":1}\n")).find("object:1: no result row: it has neither id nor custom_id") !=
         std::string::npos);
   CHECK(error(dir.write("cut.gz", test::gzip(lines({native(0, "a", "y")})).substr(0, 60))).find("cut.gz") !=
+        std::string::npos);
+  CHECK(error(dir.write("output.h5", std::string("\x89HDF\r\n\x1a\n\0", 9))).find("is an HDF5 file; diff compares output.jsonl") !=
         std::string::npos);
   CHECK(error("").find("diff needs two outputs") != std::string::npos);
 }

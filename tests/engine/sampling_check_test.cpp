@@ -88,6 +88,11 @@ TEST_CASE("what ends a sequence early") {
   CHECK(rules(2, 3, 2) ==
         "repetition_detection: repetition_detection.min_pattern_size is 3; it must be at most "
         "max_pattern_size, which is 2");
+  CHECK(rules(-1, -5, 0) == "repetition_detection: repetition_detection.max_pattern_size is -1; it must be at least 0");
+  CHECK(rules(0, 3, 2).ends_with("at most max_pattern_size, which is 0 (0 where it is not given)"));
+  CHECK(rules(5, 0, 0) ==
+        "repetition_detection: repetition_detection.max_pattern_size is 5; it needs repetition_detection.min_count of at "
+        "least 2, which is 0 or not given");
   CHECK(rules(2, 1, 1) == "repetition_detection: repetition_detection.min_count is 1; it must be at least 2");
   CHECK(rules(0, 0, 0) == "");
 }

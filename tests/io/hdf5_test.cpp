@@ -152,6 +152,7 @@ TEST_CASE("what cannot hold prompts is an error that names it") {
   builder.texts("texts", {"a", "b"}).numbers("numbers", {1, 2}).numbers("three", {1, 2, 3});
   builder.group("empty").group("down").numbers("down/values", {1, 2, 3}).numbers("down/offsets", {0, 2, 1, 3});
   builder.group("far").numbers("far/values", {1, 2, 3}).numbers("far/offsets", {0, 2, 4});
+  builder.group("huge").numbers("huge/values", {1, 2, 3}).numbers("huge/offsets", {0, -1, 3}, H5T_STD_U64LE);
   builder.group("minus").numbers("minus/values", {1, 2, 3}).numbers("minus/offsets", {-1, 2, 3});
   builder.group("none").numbers("none/values", {1}).numbers("none/offsets", {});
   builder.numbers("doubles", {1, 2}, H5T_IEEE_F64LE).create("contiguous", H5T_STD_I64LE, 2);
@@ -171,10 +172,11 @@ TEST_CASE("what cannot hold prompts is an error that names it") {
   check(":/nothing", "the file has /contiguous, /doubles, /down (group)");
   check(":/numbers", "holds 64-bit integers; prompts must be strings, or a group with token ids");
   check(":/empty", "is a group without values");
-  check(":/down", "/down/offsets: number 2 is 1; offsets must ascend from 0 to 3, the size of values, and the one "
+  check(":/down", "/down/offsets: number 2 is 1; offsets must not descend and lie between 0 and 3, the size of values, and the one "
                   "before is 2");
-  check(":/far", "number 2 is 4; offsets must ascend from 0 to 3");
+  check(":/far", "number 2 is 4; offsets must not descend and lie between 0 and 3");
   check(":/minus", "number 0 is -1");
+  check(":/huge", "number 1 is 18446744073709551615; offsets must not descend");
   check(":/none", "/none/offsets: is empty");
   check(":/texts", "has 3 ids, and", "/three");
   check(":/texts", "holds floating-point numbers; ids must be strings or integers", "/doubles");

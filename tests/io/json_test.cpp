@@ -8,6 +8,7 @@
 
 #include "io/utf8.h"
 #include "kernels/core/error.h"
+#include "tests/support/temp_dir.h"
 
 using namespace tokenmill;
 using io::JsonValue;
@@ -237,4 +238,14 @@ TEST_CASE("doubles are written with the shortest text that reads back the same")
   for (double value : {1.0 / 3, 1e308, -0.0, 123456789.123, 6.02214076e23})
     CHECK(parse_json(text_of(value), "t").as_double() == value);
   CHECK_THROWS_AS(text_of(std::numeric_limits<double>::infinity()), Error);
+}
+
+TEST_CASE("a byte-order mark may stand at the front of a file only") {
+  const test::TempDir dir;
+  dir.write("bom.json", "\xEF\xBB\xBF{\"a\":1}");
+  CHECK(io::parse_json_file(dir / "bom.json").at("a").as_int64() == 1);
+  CHECK_THROWS_WITH_AS(io::parse_json("\xEF\xBB\xBF{}", "x:7"),
+                       "x:7: invalid JSON at byte 1: a byte-order mark, which may stand at the front of a file only", Error);
+  dir.write("twice.json", "\xEF\xBB\xBF\xEF\xBB\xBF{}");
+  CHECK_THROWS_WITH_AS(io::parse_json_file(dir / "twice.json"), doctest::Contains("a byte-order mark"), Error);
 }

@@ -37,7 +37,7 @@ TEST_CASE("numbers are exact: ids keep their digits, counts that are none are re
   CHECK(encode(c, lines[5])->request.sampling.seed == 18446744073709551615u);
   CHECK(error_of(lines[6]) == "max_tokens: in.jsonl:1: max_tokens is 3.5; it must be a whole number");
   CHECK(error_of(lines[7]) ==
-        "max_tokens: in.jsonl:1: max_tokens is 99999999999999999999; it is out of range, at most 9223372036854775807");
+        "max_tokens: in.jsonl:1: max_tokens is 99999999999999999999; it must be below 9223372036854775807");
   CHECK(error_of(R"({"prompt":"x","seed":18446744073709551616})").find("seed is 18446744073709551616") !=
         std::string::npos);
   CHECK_FALSE(request_of(R"({"prompt":"x","seed":-1})").sampling.seed);
@@ -148,4 +148,25 @@ TEST_CASE("an oversized record keeps the id and the shape that its beginning sho
     const std::string record = result_of(prefix);
     CHECK_MESSAGE(record.find(R"("custom_id":"c-1","response":{"status_code":400)") != std::string::npos, record);
   }
+}
+
+TEST_CASE("an HDF5 row whose string is not UTF-8 is told by the string, a line by its JSON") {
+  const Codec c = codec();
+  const auto error = [&](const char* file, std::string_view record) {
+    const auto item = c.encode({.row = 3, .file = file, .line = 4, .oversized_bytes = 0}, record);
+    const auto& row = dynamic_cast<const RowItem&>(*item);
+    REQUIRE(row.error);
+    return row.error->field + ": " + row.error->message;
+  };
+  CHECK(error("in.h5:/text", "{\"id\":\"a\",\"prompt\":\"a\\\"\\u0001\xff b\"}") ==
+        "prompt: in.h5:/text:4: prompt is not valid UTF-8 at byte 3 of the string (0xff); write UTF-8 into the file");
+  CHECK(error("in.h5:/text", "{\"id\":\"\xc3\",\"prompt\":\"a\"}").starts_with("id: in.h5:/text:4: id is not valid UTF-8 at byte 0 of "));
+  CHECK(error("in.jsonl", "{\"id\":\"a\",\"prompt\":\"\xff\"}").starts_with(": in.jsonl:4: invalid JSON at byte 21: "));
+}
+
+TEST_CASE("a record that is no object is shown") {
+  CHECK(error_of("5") == ": in.jsonl:1: the record is 5; it must be a JSON object");
+  CHECK(error_of("[1,2]") == ": in.jsonl:1: the record is [1,2]; it must be a JSON object");
+  CHECK(error_of("\xEF\xBB\xBF{\"prompt\":\"x\"}") ==
+        ": in.jsonl:1: invalid JSON at byte 1: a byte-order mark, which may stand at the front of a file only");
 }

@@ -138,7 +138,7 @@ TEST_CASE("values of the wrong type say what is wanted") {
   CHECK(error_of(R"({"prompt":"x","messages":[{"role":"user","content":"y"}]})").find("both given") !=
         std::string::npos);
   CHECK(error_of(R"({"prompt_token_ids":[1,-1]})").find("prompt_token_ids[1] is -1") != std::string::npos);
-  CHECK(error_of(R"([1])") == ": in.jsonl:1: the record is array; it must be a JSON object");
+  CHECK(error_of(R"([1])") == ": in.jsonl:1: the record is [1]; it must be a JSON object");
 }
 
 TEST_CASE("fields of several values say which one is wrong") {

@@ -12,10 +12,10 @@ using namespace tokenmill::test;
 using Ids = std::vector<int32_t>;
 
 TEST_CASE("a bad word is banned at the start of a text and behind a space") {
-  CHECK(tokenize_bad_words(tiny_tokenizer(), {"milo"}) == std::vector<Ids>{{256, 258}, {267}});  // " milo" is one token
-  CHECK(tokenize_bad_words(tiny_tokenizer(), {"x"}) ==
+  CHECK(tokenize_bad_words(tiny_tokenizer(), {"milo"}, 272) == std::vector<Ids>{{256, 258}, {267}});  // " milo" is one token
+  CHECK(tokenize_bad_words(tiny_tokenizer(), {"x"}, 272) ==
         std::vector<Ids>{{120}});  // " x" is a space and x: banned already
-  CHECK(tokenize_bad_words(tiny_tokenizer(), {" x"}) == std::vector<Ids>{{120}});  // words are banned bare
+  CHECK(tokenize_bad_words(tiny_tokenizer(), {" x"}, 272) == std::vector<Ids>{{120}});  // words are banned bare
   const std::vector<Ids> seen = request_of(R"({"prompt":"x","bad_words":["milo","x"]})").sampling.bad_words;
   CHECK(seen == std::vector<Ids>{{256, 258}, {267}, {120}});
 }
@@ -48,4 +48,17 @@ TEST_CASE("a thinking budget takes what the prompt has opened into account; with
   CHECK_FALSE(request_of(R"({"prompt":"x","thinking_token_budget":-1})", with).sampling.thinking_budget);
   CHECK(error_of(R"({"prompt":"x","thinking_token_budget":1,"trace_decode_token_ids":[1]})", with)
             .find("cannot go with") != std::string::npos);
+}
+
+TEST_CASE("a tokenizer with more tokens than the model has is named as what is wrong") {
+  CodecOptions with = options();
+  with.vocab_size = 267;
+  CHECK(error_of(R"({"prompt":"x","bad_words":["x","milo"]})", with) ==
+        "bad_words: in.jsonl:1: bad_words[1] is \"milo\": \" milo\" is token 267 of the tokenizer, and the model's "
+        "vocabulary is smaller, it ends at 266: the tokenizer belongs to another model");
+  CHECK(error_of(R"({"prompt":"a milo","add_special_tokens":false})", with) ==
+        "prompt: in.jsonl:1: prompt: \" milo\" is token 267 of the tokenizer, and the model's vocabulary is smaller, it "
+        "ends at 266: the tokenizer belongs to another model");
+  CHECK(error_of(R"({"messages":[{"role":"user","content":"a milo"}]})", with).starts_with("messages: in.jsonl:1: messages: "));
+  CHECK(error_of(R"({"prompt":"mil","add_special_tokens":false,"bad_words":["x"]})", with).empty());
 }
