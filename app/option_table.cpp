@@ -275,7 +275,8 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"max-num-seqs", "Engine", S::kValue, "ROWS", "rows that run at once in a replica", "256", kEngines,
      [](RunOptions& o, const Setting& s) { o.max_num_seqs = read_integer(s, 1, 65536); },
      shown<&RunOptions::max_num_seqs>, Bearing::kSchedule},
-    {"max-num-batched-tokens", "Engine", S::kValue, "TOKENS", "tokens of one step", "2048", kEngines,
+    {"max-num-batched-tokens", "Engine", S::kValue, "TOKENS", "tokens of one step, at least --max-num-seqs",
+     "2048", kEngines,
      [](RunOptions& o, const Setting& s) { o.max_num_batched_tokens = read_integer(s, 1, kMaxTokens); },
      shown<&RunOptions::max_num_batched_tokens>, Bearing::kSchedule},
     {"enable-chunked-prefill", "Engine", S::kSwitch, "BOOL", "spread long prompts over several steps", "true", kEngines,
@@ -292,7 +293,8 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"enable-prefix-caching", "Engine", S::kSwitch, "BOOL", "compute what rows have in common at their start only once",
      "true", kEngines, [](RunOptions& o, const Setting& s) { o.scheduler.enable_prefix_caching = read_bool(s); },
      shown<&RunOptions::scheduler, &SchedulerOptions::enable_prefix_caching>, Bearing::kSchedule},
-    {"watermark", "Engine", S::kValue, "SHARE", "share of the KV blocks kept free when a row enters", "0.01", kEngines,
+    {"watermark", "Engine", S::kValue, "SHARE", "share of the KV blocks kept free when a row enters, 0 to 0.5",
+     "0.01", kEngines,
      read_watermark, shown<&RunOptions::scheduler, &SchedulerOptions::watermark>, Bearing::kSchedule},
     {"plan-window-rows", "Engine", S::kValue, "ROWS",
      "rows that a replica holds, to compute each beginning that they share once", "4096", kRun,
@@ -301,7 +303,7 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"dedup", "Engine", S::kSwitch, "BOOL",
      "compute rows with equal prompts and sampling once (greedy, or with the same seed)", "false", kRun,
      [](RunOptions& o, const Setting& s) { o.dedup = read_bool(s); }, shown<&RunOptions::dedup>, Bearing::kSchedule},
-    {"block-size", "Engine", S::kValue, "TOKENS", "tokens of one KV block, a multiple of 16", "16", kEngines,
+    {"block-size", "Engine", S::kValue, "TOKENS", "tokens of one KV block, a multiple of 16 up to 1024", "16", kEngines,
      [](RunOptions& o, const Setting& s) {
        o.block_size = read_integer(s, 16, 1024);
        if (o.block_size % 16 != 0)
@@ -320,9 +322,9 @@ const std::vector<OptionSpec> kBeforeSampling = {
     {"num-gpu-blocks-override", "Engine", S::kValue, "BLOCKS", "KV blocks per rank, whatever fits", "what fits",
      kEngines, [](RunOptions& o, const Setting& s) { o.num_gpu_blocks_override = read_integer(s, 1, kMaxTokens); },
      shown<&RunOptions::num_gpu_blocks_override>},
-    {"seed", "Engine", S::kValue, "N", "random streams of rows without a seed of their own", "0", kEngines,
-     [](RunOptions& o, const Setting& s) { o.seed = read_unsigned(s); }, shown<&RunOptions::seed>, Bearing::kResults},
-    {"deterministic", "Engine", S::kSwitch, "BOOL", "same bits for a row whatever runs beside it", "true", kEngines,
+    {"seed", "Engine", S::kValue, "N", "random streams of rows without a seed of their own; -1: none, as 0", "0", kEngines,
+     [](RunOptions& o, const Setting& s) { o.seed = read_seed(s); }, shown<&RunOptions::seed>, Bearing::kResults},
+    {"deterministic", "Engine", S::kSwitch, "BOOL", "same bits for a row whatever runs beside it; false is refused, there is no other way", "true", kEngines,
      read_deterministic, shown<&RunOptions::deterministic>},
 
     {"device", "Devices and ranks", S::kValue, "NAME",

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
+#include <string_view>
 
 #include "kernels/core/check.h"
 #include "kernels/core/error.h"
@@ -51,11 +53,12 @@ int64_t read_integer(const Setting& setting, int64_t low, int64_t high) {
   return value;
 }
 
-uint64_t read_unsigned(const Setting& setting) {
+uint64_t read_seed(const Setting& setting) {
   const std::string& text = only_value(setting);
   uint64_t value = 0;
+  if (text == "-1") return 0;
   if (!plain_decimal(text) || !parse_whole(text, value))
-    refuse(setting, fmt::format("a whole number between 0 and {}", std::numeric_limits<uint64_t>::max()));
+    refuse(setting, fmt::format("-1 (none) or a whole number between 0 and {}", std::numeric_limits<uint64_t>::max()));
   return value;
 }
 
@@ -110,6 +113,13 @@ const std::string& read_text(const Setting& setting) {
   return text;
 }
 
+void check_named_once(const Setting& setting, const std::vector<io::JsonValue::Member>& members) {
+  std::set<std::string_view> seen;
+  for (const auto& [name, value] : members)
+    if (!seen.insert(name).second)
+      throw Error(ErrorKind::kConfig, "{} names {} twice; keep one", setting.where, name);
+}
+
 io::JsonValue read_variables(const Setting& setting) {
   std::vector<io::JsonValue::Member> members;
   for (const std::string& item : setting.values) {
@@ -125,6 +135,7 @@ io::JsonValue read_variables(const Setting& setting) {
     }
     members.emplace_back(item.substr(0, equals), std::move(value));
   }
+  check_named_once(setting, members);
   return io::JsonValue::object(std::move(members));
 }
 

@@ -19,7 +19,8 @@ struct Setting {
 /// The readers below throw Error(kConfig) "WHERE is FOUND; it must be ...". Numbers are decimal without leading zeros,
 /// so that nothing depends on how YAML or a shell would read 010, 1_000 or 0x10.
 int64_t read_integer(const Setting& setting, int64_t low, int64_t high = std::numeric_limits<int64_t>::max());
-uint64_t read_unsigned(const Setting& setting);
+/// A whole number of 64 bits; -1 is "none" as in rows, and 0.
+uint64_t read_seed(const Setting& setting);
 /// Finite; low <= value <= high.
 double read_number(const Setting& setting, double low, double high);
 double read_number(const Setting& setting);  ///< finite
@@ -32,6 +33,8 @@ std::string read_word(const Setting& setting, const std::vector<std::string>& al
 const std::string& read_text(const Setting& setting);  ///< not empty
 
 /// NAME=VALUE items; a value that is no JSON is text.
+/// Throws when a member is named twice: of NAME=VALUE items none may be lost.
+void check_named_once(const Setting& setting, const std::vector<io::JsonValue::Member>& members);
 io::JsonValue read_variables(const Setting& setting);
 
 /// The closest of `words` to a mistyped one, or empty when nothing is near.

@@ -80,6 +80,16 @@ void expand_input(RunOptions& options) {
                 options.input_ids);
 }
 
+/// A directory cannot be made where such a link stands.
+void check_no_dangling_link(const std::string& output) {
+  std::string path = output;
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error) || exists(path)) return;
+  throw Error(ErrorKind::kConfig, "--output {} is a link to {}, which is not there; make that directory or remove the link",
+              output, std::filesystem::read_symlink(path, error).string());
+}
+
 }  // namespace
 
 bool RowErrorLimit::allows(int64_t failed, int64_t total) const {
@@ -101,9 +111,14 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
   if (command != "bench kernels") need(!options.model.empty(), "model");
   if (is_job) need(!options.input.empty(), "input");
   if (is_job) need(!options.output.empty(), "output");
+  if (is_job) check_no_dangling_link(options.output);
   if (is_job) options.output = options.shard.directory(options.output);
   if (!options.model.empty() && !exists(options.model))
     throw Error(ErrorKind::kConfig, "--model {}: no such file or directory", options.model);
+  std::error_code ignored;
+  if (!options.model.empty() && !is_directory(options.model) && !std::filesystem::is_regular_file(options.model, ignored))
+    throw Error(ErrorKind::kConfig, "--model {} is {}; it must be a Hugging Face directory or a .gguf file", options.model,
+                io::kind_of_file(options.model));
   if (!options.chat_template.empty() && !exists(options.chat_template))
     throw Error(ErrorKind::kConfig, "--chat-template {}: no such file", options.chat_template);
   if (!options.chat_template.empty() && !std::filesystem::is_regular_file(options.chat_template))

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "app/rows/fields.h"
+#include "app/rows/prompt.h"
 #include "engine/text/chat_messages.h"
 #include "kernels/core/error.h"
 
@@ -44,19 +45,22 @@ void check_end_ids(const Checkpoint& checkpoint) {
                   id, vocab_size - 1);
 }
 
+[[noreturn]] void refuse_option(const FieldError& wrong) {
+  std::string name = wrong.field;
+  std::replace(name.begin(), name.end(), '_', '-');
+  throw Error(ErrorKind::kConfig, "--{}: {}", name, wrong.message);
+}
+
 }  // namespace
 
-rows::RowSettings row_defaults(const RunOptions& options, const Checkpoint& checkpoint) {
+rows::RowSettings row_defaults(const RunOptions& options, const Checkpoint& checkpoint, int64_t max_model_len) {
   check_end_ids(checkpoint);
   const int64_t vocab_size = checkpoint.config().vocab_size;
   rows::RowSettings job, both;
   job.sampling.hidden_states = both.sampling.hidden_states = options.hidden_states;
   rows::read_settings(options.sampling, job);
-  if (const auto wrong = check(job.sampling, vocab_size, options.max_logprobs)) {
-    std::string name = wrong->field;
-    std::replace(name.begin(), name.end(), '_', '-');
-    throw Error(ErrorKind::kConfig, "--{}: {}", name, wrong->message);
-  }
+  if (const auto wrong = check(job.sampling, vocab_size, options.max_logprobs)) refuse_option(*wrong);
+  if (const auto wrong = rows::check_truncation(job, max_model_len)) refuse_option(*wrong);
   const auto refuse = [](const std::string& message) {
     throw Error(ErrorKind::kConfig,
                 "the model's generation_config.json: {}; --generation-config none leaves the file out", message);
@@ -75,6 +79,18 @@ rows::RowSettings row_defaults(const RunOptions& options, const Checkpoint& chec
         throw Error(ErrorKind::kConfig, "--chat-template-kwargs {0} would be ignored: {0} is a field of the rows; give it there",
                     name);
   return both;
+}
+
+void check_words(const rows::RowSettings& defaults, const text::Tokenizer& tokenizer, const rows::ThinkingMarkers& thinking,
+                 int64_t vocab_size) {
+  constexpr int64_t kAnyCount = -1;
+  try {
+    const SamplingParams words{.bad_words = rows::tokenize_bad_words(tokenizer, defaults.bad_words, vocab_size)};
+    if (const auto wrong = check(words, vocab_size, kAnyCount)) refuse_option(*wrong);
+    if (defaults.thinking_token_budget) (void)rows::thinking_budget(*defaults.thinking_token_budget, thinking, {});
+  } catch (const rows::BadRow& bad) {
+    refuse_option({bad.field, bad.message});
+  }
 }
 
 }  // namespace tokenmill::app

@@ -3,6 +3,7 @@
 
 #include "app/option_table.h"
 #include "app/rows/fields.h"
+#include "app/rows/values.h"
 #include "kernels/core/error.h"
 
 // The options that are fields of rows, for rows that do not say. A value is kept as a row would write it and held
@@ -40,13 +41,26 @@ void keep(RunOptions& options, const Setting& setting, JsonValue value) {
   if (scratch.sampling.max_tokens == 0) scratch.sampling.prompt_logprobs = 0;
   constexpr int64_t kAnyVocabulary = int64_t{1} << 31, kAnyCount = -1;
   if (const std::optional<FieldError> wrong = check(scratch.sampling, kAnyVocabulary, kAnyCount))
-    refuse(setting, wrong->field, wrong->message);
+    refuse(setting, wrong->field, rows::as_written(wrong->message, JsonValue::object({{field, value}})));
   std::vector<JsonValue::Member>& members = options.sampling.members();
   std::erase_if(members, [&](const JsonValue::Member& member) { return member.first == field; });
   members.emplace_back(field, std::move(value));
 }
 
-void keep_number(RunOptions& o, const Setting& s) { keep(o, s, JsonValue::number(read_number(s))); }
+/// What no double holds (1e309) is left to the bounds of its field.
+void keep_number(RunOptions& o, const Setting& s) {
+  JsonValue value;
+  try {
+    value = JsonValue::number(read_number(s));
+  } catch (const Error&) {
+    try {
+      value = io::parse_json(s.values.at(0), s.where);
+    } catch (const Error&) {  // no number at all: the first reason stands
+    }
+    if (!value.is_number()) throw;
+  }
+  keep(o, s, std::move(value));
+}
 
 template <int64_t low, int64_t high = std::numeric_limits<int64_t>::max()>
 void keep_integer(RunOptions& o, const Setting& s) {
@@ -82,6 +96,7 @@ void keep_map(RunOptions& o, const Setting& s) {
     const Setting item{s.name, {number}, s.where + " " + key};
     members.emplace_back(key, JsonValue::number(read_number(item)));
   }
+  check_named_once(s, members);
   keep(o, s, JsonValue::object(std::move(members)));
 }
 

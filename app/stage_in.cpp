@@ -127,6 +127,9 @@ StagedModel stage(const std::string& model, const std::string& name, const std::
 StagedModel stage_files(const std::string& model, const std::string& model_name, const std::string& stage_dir) {
   try {
     return stage(model, model_name, stage_dir);
+  } catch (const fs::filesystem_error& error) {
+    throw Error(ErrorKind::kIo, "--stage-dir: {}: {}; name a directory that can be made and written to",
+                error.path1().string(), error.code().message());
   } catch (const std::exception& error) {
     throw Error(ErrorKind::kIo, "--stage-dir: {}", error.what());
   }

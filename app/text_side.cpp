@@ -18,7 +18,8 @@ std::unique_ptr<TextSide> load_text_side(const RunOptions& options, const ModelC
   side->render_chat = make_chat_renderer(side->chat_template ? &*side->chat_template : nullptr, std::move(missing),
                                          side->source.special_tokens, options.date);
   side->thinking = rows::find_thinking_markers(side->source.tokenizer, options.think_start, options.think_end);
-  side->defaults = row_defaults(options, *choice.checkpoint);
+  side->defaults = row_defaults(options, *choice.checkpoint, choice.max_model_len);
+  check_words(side->defaults, side->source.tokenizer, side->thinking, choice.checkpoint->config().vocab_size);
   return side;
 }
 

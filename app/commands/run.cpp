@@ -96,17 +96,21 @@ std::unordered_map<int64_t, int64_t> share_census(const rows::IdCensus& census, 
 /// Collective: says how many prompts --overlong changed; codec: nullptr on ranks that lead nothing.
 void warn_of_overlong(const rows::Codec* codec, const parallel::Comm& world) {
   struct Counts {
-    int64_t truncated = 0, skipped = 0;
+    int64_t truncated = 0, cut_to_one = 0, skipped = 0;
   } mine, all;
-  if (codec != nullptr) mine = {codec->num_truncated(), codec->num_skipped()};
+  if (codec != nullptr) mine = {codec->num_truncated(), codec->num_cut_to_one(), codec->num_skipped()};
   for (const Counts& theirs : parallel::gather_values(world, mine)) {
     all.truncated += theirs.truncated;
+    all.cut_to_one += theirs.cut_to_one;
     all.skipped += theirs.skipped;
   }
   if (world.rank() != 0) return;
   if (all.truncated > 0)
     log::warning("{} prompts were longer than the model's length and were cut (--overlong)",
                  format_count(all.truncated));
+  if (all.cut_to_one > 0)
+    log::warning("{} of them were cut to one token: their max_tokens leave no more of the model's length; lower it",
+                 format_count(all.cut_to_one));
   if (all.skipped > 0)
     log::warning("{} rows were skipped: their prompts are longer than the model's length (--overlong)",
                  format_count(all.skipped));

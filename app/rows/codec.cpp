@@ -250,10 +250,8 @@ void Codec::limit_prompt(const ParsedRow& row, PromptTokens& prompt, RowItem& it
   const int64_t longest = options_.max_model_len - std::clamp<int64_t>(to_generate, 0, options_.max_model_len - 1);
   if (settings.truncate_prompt_tokens) {
     const int64_t asked = *settings.truncate_prompt_tokens;
-    if (asked > options_.max_model_len)
-      throw BadRow{"invalid_request", "truncate_prompt_tokens",
-                   fmt::format("truncate_prompt_tokens is {}; it must be at most {}, the model's length", asked,
-                               options_.max_model_len)};
+    if (const std::optional<FieldError> wrong = check_truncation(settings, options_.max_model_len))
+      throw BadRow{"invalid_request", wrong->field, wrong->message};
     cut_prompt(prompt, asked == -1 ? longest : asked, settings.truncation_side, row, tokenizer_);
   }
   const int64_t most = options_.max_model_len - std::min<int64_t>(to_generate, 1);
@@ -269,6 +267,7 @@ void Codec::limit_prompt(const ParsedRow& row, PromptTokens& prompt, RowItem& it
              options_.overlong == Overlong::kTruncateLeft ? TruncationSide::kLeft : TruncationSide::kRight, row,
              tokenizer_);
   ++num_truncated_;
+  if (longest == 1) ++num_cut_to_one_;
 }
 
 /// What the result repeats of the row.

@@ -52,6 +52,7 @@ class Codec final : public jobs::RowCodec {
 
   /// Rows of this codec whose prompt `overlong` cut or skipped.
   int64_t num_truncated() const { return num_truncated_; }
+  int64_t num_cut_to_one() const { return num_cut_to_one_; }  ///< of those: max_tokens left no more
   int64_t num_skipped() const { return num_skipped_; }
 
  private:
@@ -67,7 +68,7 @@ class Codec final : public jobs::RowCodec {
   const text::Tokenizer& tokenizer_;
   ChatRenderer render_chat_;
   CodecOptions options_;
-  mutable std::atomic<int64_t> num_truncated_{0}, num_skipped_{0};
+  mutable std::atomic<int64_t> num_truncated_{0}, num_cut_to_one_{0}, num_skipped_{0};
 };
 
 /// 32 hexadecimal digits of a record's bytes (XXH3, 128 bits): what request ids of OpenAI answers are made of.

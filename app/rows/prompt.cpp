@@ -62,6 +62,14 @@ PromptTokens tokenize_prompt(const ParsedRow& row, const text::Tokenizer& tokeni
   }
 }
 
+std::optional<FieldError> check_truncation(const RowSettings& settings, int64_t max_model_len) {
+  const int64_t asked = settings.truncate_prompt_tokens.value_or(0);
+  if (asked <= max_model_len) return std::nullopt;
+  return FieldError{"truncate_prompt_tokens",
+                    fmt::format("truncate_prompt_tokens is {}; it must be at most {}, the model's length", asked,
+                                max_model_len)};
+}
+
 void cut_prompt(PromptTokens& prompt, int64_t max_tokens, TruncationSide side, const ParsedRow& row,
                 const text::Tokenizer& tokenizer) {
   Ids& ids = prompt.ids;

@@ -35,6 +35,9 @@ struct PromptTokens {
 PromptTokens tokenize_prompt(const ParsedRow& row, const text::Tokenizer& tokenizer, const ChatRenderer& render_chat,
                              bool plain_specials = true);
 
+/// truncate_prompt_tokens against the model's length.
+std::optional<FieldError> check_truncation(const RowSettings& settings, int64_t max_model_len);
+
 /// Drops ids until at most max_tokens are left. The tokenizer's start token, where the prompt begins with it and is not
 /// given as ids, stays when the left side is dropped: models need it.
 void cut_prompt(PromptTokens& prompt, int64_t max_tokens, TruncationSide side, const ParsedRow& row,

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 
+#include "io/file.h"
 #include "io/json.h"
 #include "io/safetensors.h"
 #include "kernels/core/error.h"
@@ -24,7 +25,8 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path) {
     is_gguf_ = true;
     open_gguf();
   } else {
-    throw Error(ErrorKind::kConfig, "--model {}: no such file or directory; give a Hugging Face directory or a .gguf file", path);
+    throw Error(ErrorKind::kConfig, "--model {}: {}; give a Hugging Face directory or a .gguf file", path,
+                std::filesystem::exists(path, ignored) ? fmt::format("is {}", io::kind_of_file(path)) : "no such file or directory");
   }
 }
 

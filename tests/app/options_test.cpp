@@ -200,10 +200,12 @@ TEST_CASE("values outside their range name what is allowed") {
            {{"--max-num-seqs", "0"}, "--max-num-seqs is 0; it must be a whole number between 1 and 65536"},
            {{"--max-num-seqs", "010"}, "--max-num-seqs is 010; it must be a whole number between 1 and 65536"},
            {{"--max-num-seqs", "1e3"}, "--max-num-seqs is 1e3; it must be a whole number between 1 and 65536"},
-           {{"--seed", "-1"}, "--seed is -1; it must be a whole number between 0 and 18446744073709551615"},
+           {{"--seed", "-2"}, "--seed is -2; it must be -1 (none) or a whole number between 0 and 18446744073709551615"},
            {{"--seed", "18446744073709551616"},
-            "--seed is 18446744073709551616; it must be a whole number between 0 and 18446744073709551615"},
+            "--seed is 18446744073709551616; it must be -1 (none) or a whole number between 0 and 18446744073709551615"},
            {{"--temperature", "2.5"}, "--temperature is 2.5; it must be between 0 and 2"},
+           {{"--temperature", "1e309"}, "--temperature is 1e309; it must be between 0 and 2"},
+           {{"--top-p", "1e-400"}, "--top-p is 1e-400; it must be above 0 and at most 1"},
            {{"--temperature", "nan"}, "--temperature is nan; it must be a number"},
            {{"--block-size", "24"}, "--block-size is 24; it must be a multiple of 16"},
            {{"--dtype", "fp8"}, "--dtype is fp8; it must be one of auto, half, float16, bfloat16, float, float32"},
@@ -272,6 +274,12 @@ TEST_CASE("fields of rows are options, held to the rules of rows") {
         R"({"logit_bias":{"5":-100,"7":1.5}})");
   CHECK(error_of({"run", "--n", "0"}) == "--n is 0; it must be a whole number between 1 and 16384");
   CHECK(error_of({"run", "--temperature", "9"}) == "--temperature is 9; it must be between 0 and 2");
+  CHECK(error_of({"run", "--logit-bias", "1=1", "1=2"}) == "--logit-bias names 1 twice; keep one");
+  CHECK(error_of({"run", "--logit-bias", "1=1", "01=2"}) == "--logit-bias names token 1 twice");
+  CHECK(error_of({"run", "--repetition-detection", "min_count=2", "min_count=3"}) ==
+        "--repetition-detection names min_count twice; keep one");
+  CHECK(error_of({"run", "--chat-template-kwargs", "a=1", "a=2"}) == "--chat-template-kwargs names a twice; keep one");
+  CHECK(options_of({"run", "--seed", "-1"}).seed == 0);
   CHECK(error_of({"run", "--logit-bias", "5"}) == "--logit-bias holds 5; its items are NAME=NUMBER");
   CHECK(error_of({"run", "--logit-bias", "x=1"}) == "--logit-bias names \"x\"; its keys must be token ids");
   CHECK(error_of({"run", "--stop", ""}).starts_with("--stop"));
@@ -295,7 +303,7 @@ TEST_CASE("what is wrong in a job file is named with file and line") {
   CHECK(yaml_error("temperature: 1\nsampling:\n  temperature: 0\n") ==
         "job.yaml:3: temperature is given twice (first in line 1); keep one");
   CHECK(yaml_error("seed: 010\n") ==
-        "job.yaml:1: seed is 010; it must be a whole number between 0 and 18446744073709551615");
+        "job.yaml:1: seed is 010; it must be -1 (none) or a whole number between 0 and 18446744073709551615");
   CHECK(yaml_error("seed:\n") == "job.yaml:1: seed has no value; give one or remove the line");
   CHECK(yaml_error("max-model-len: [100]\n") ==
         "job.yaml:1: max-model-len is a list; it takes one value: write it without brackets or dash");
@@ -349,6 +357,18 @@ TEST_CASE("inputs stay in the order given, the files of a glob are sorted; names
             " is a pipe; inputs are read more than once and by every rank, so write what it gives to a file first");
   CHECK(error_with([&](RunOptions& c) { c.chat_template = pipe; }) ==
         "--chat-template " + pipe + " is a pipe; it must be a file, which can be read again");
+  CHECK(error_with([&](RunOptions& c) { c.model = pipe; }) ==
+        "--model " + pipe + " is a pipe; it must be a Hugging Face directory or a .gguf file");
+  CHECK(error_with([&](RunOptions& c) { c.model = "/dev/zero"; }).find("is a terminal or another device") !=
+        std::string::npos);
+  CHECK(error_with([&](RunOptions& c) { c.model = dir.path + "/none"; }).find("no such file or directory") !=
+        std::string::npos);
+  const std::string link = dir.path + "/link";
+  std::filesystem::create_symlink(dir.path + "/gone", link);
+  for (const char* end : {"", "/"})
+    CHECK(error_with([&](RunOptions& c) { c.output = link + end; }) ==
+          "--output " + link + end + " is a link to " + dir.path +
+              "/gone, which is not there; make that directory or remove the link");
   CHECK(error_with([&](RunOptions& c) { c.input = {dir.path}; }).find("is a directory") != std::string::npos);
   CHECK(error_with([&](RunOptions& c) { c.input.clear(); }) == "run needs --input");
   CHECK(error_with([&](RunOptions& c) { c.model.clear(); }) == "run needs --model");

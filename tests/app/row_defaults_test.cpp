@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "kernels/core/error.h"
+#include "tests/app/rows/rows_fixture.h"
 #include "tests/support/temp_dir.h"
 
 using namespace tokenmill;
@@ -25,7 +26,7 @@ struct Model {
     app::RunOptions options;
     options.sampling = io::parse_json(job, "job");
     options.use_generation_config = use_generation_config;
-    return app::row_defaults(options, Checkpoint(dir.path()));
+    return app::row_defaults(options, Checkpoint(dir.path()), 256);
   }
   std::string error(const char* job = "{}") const {
     try {
@@ -72,4 +73,26 @@ TEST_CASE("defaults that no row could use stop the job and name where they stand
   CHECK(Model(R"({"no_repeat_ngram_size":3})").error().find("asks for no_repeat_ngram_size 3") != std::string::npos);
   CHECK(Model(R"({"eos_token_id":411})").error().find("eos_token_id is 411; it must be between 0 and 410") !=
         std::string::npos);
+}
+
+TEST_CASE("what rows may not ask for is refused in the job's options at the start, by the rules of rows") {
+  const Model plain(R"({"eos_token_id":3})");
+  CHECK(plain.error(R"({"truncate_prompt_tokens":257})") ==
+        "--truncate-prompt-tokens: truncate_prompt_tokens is 257; it must be at most 256, the model's length");
+  CHECK(plain.error(R"({"truncate_prompt_tokens":256})") == "");
+  CHECK(plain.error(R"({"truncate_prompt_tokens":-1})") == "");
+  const text::Tokenizer& tokenizer = test::tiny_tokenizer();
+  const auto words = [&](rows::RowSettings settings, const rows::ThinkingMarkers& thinking = {}) -> std::string {
+    try {
+      app::check_words(settings, tokenizer, thinking, tokenizer.vocab_size());
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(words({.bad_words = {"a", "  "}}) == "--bad-words: bad_words[1] is \"  \", which has no token in this vocabulary");
+  CHECK(words({.bad_words = std::vector<std::string>(129, "a")}).starts_with("--bad-words: bad_words give "));
+  CHECK(words({.bad_words = {"a"}}) == "");
+  CHECK(words({.thinking_token_budget = 5}).starts_with("--thinking-token-budget: thinking_token_budget is 5; the model's"));
+  CHECK(words({.thinking_token_budget = 5}, {{270}, {271}}) == "");
 }

@@ -98,3 +98,15 @@ TEST_CASE("echo gives back the prompt's text, of a chat its final message when i
         "echo: in.jsonl:1: echo is true and detokenize is false, so there is no text for the prompt's to stand before; "
         "drop one");
 }
+
+TEST_CASE("prompts that max_tokens leaves one token of are counted") {
+  CodecOptions with = options();
+  with.max_model_len = 6;
+  with.overlong = Overlong::kTruncateLeft;
+  const Codec c = codec(with);
+  CHECK(encode(c, R"({"prompt_token_ids":[1,2,3,4,5,6],"max_tokens":6})")->request.prompt_token_ids == std::vector<int32_t>{6});
+  CHECK(encode(c, R"({"prompt_token_ids":[1,2,3,4,5,6],"max_tokens":4})")->request.prompt_token_ids.size() == 2);
+  CHECK(encode(c, R"({"prompt_token_ids":[1],"max_tokens":6})")->request.prompt_token_ids.size() == 1);
+  CHECK(c.num_truncated() == 2);
+  CHECK(c.num_cut_to_one() == 1);
+}
