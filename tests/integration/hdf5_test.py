@@ -96,7 +96,7 @@ class Input(Case):
                 ("square", [], 2, r"/square: has 2 dimensions; it must have one"),
                 ("texts", ["--input-ids", "/short"], 2, r"/short: has 1 ids, and .*/texts has 5 rows"),
                 ("lz4", [], 2, r"/lz4: is packed with filter 32004 \(.*\), which this HDF5 library does not have"),
-                ("bad", [], 4, r"/bad/offsets: number 2 is 3; offsets must ascend")):
+                ("bad", [], 4, r"/bad/offsets: number 2 is 3; offsets must not descend")):
             self.assertRegex(self.h5(path, dataset, *flags, expect=code).stderr, text)
         self.assertRegex(self.h5(cut, "texts", expect=4).stderr, r"cut\.h5: this HDF5 file is damaged or cut off")
         self.assertRegex(self.job(path, expect=2).stderr, r"in\.h5: is an HDF5 file; name what in it holds the prompts")
