@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
 #include <span>
 
 #include "kernels/core/check.h"
@@ -13,6 +14,9 @@
 
 namespace tokenmill::jobs {
 namespace {
+
+enum Message : int { kState = 1, kFarewell };
+constexpr double kLongestFarewell_s = 10;  // a rank that is gone by then says none
 
 template <size_t kSize>
 void copy_text(std::array<char, kSize>& to, std::string_view text) {
@@ -82,6 +86,7 @@ Watchdog::~Watchdog() {
   {
     std::lock_guard lock(mutex_);
     ends_ = true;
+    parts_ = std::uncaught_exceptions() == 0;
     wake_.notify_one();
   }
   if (thread_.joinable()) thread_.join();
@@ -97,11 +102,12 @@ void Watchdog::run() {
       judge();
       {
         std::unique_lock lock(mutex_);
-        if (wake_.wait_for(lock, std::chrono::duration<double>(beat_s_), [&] { return ends_; })) return;
+        if (wake_.wait_for(lock, std::chrono::duration<double>(beat_s_), [&] { return ends_; })) break;
       }
       const double now_s = clock.now_s();
       count(std::min(now_s - std::exchange(round_start_s, now_s), 2 * beat_s_));
     }
+    if (parts_) part();
   } catch (const Error& error) {
     session_.abort(error);
   }
@@ -135,20 +141,34 @@ RankState Watchdog::my_state() const {
 void Watchdog::beat() {
   const RankState mine = my_state();
   const auto bytes = std::as_bytes(std::span(&mine, 1));
-  if (rank_ != 0) return channel_.send(0, 0, bytes);
+  if (rank_ != 0) return channel_.send(0, kState, bytes);
   states_[0] = mine;
   silent_s_[0] = 0;
-  for (int rank = 1; rank < size_; ++rank) channel_.send(rank, 0, bytes);
+  for (int rank = 1; rank < size_; ++rank) channel_.send(rank, kState, bytes);
 }
 
 void Watchdog::listen() {
   while (const auto frame = channel_.poll()) {
     const auto from = static_cast<size_t>(frame->from);
     silent_s_[from] = 0;
-    if (rank_ != 0) continue;
+    if (frame->type == kFarewell) ++farewells_;
+    if (rank_ != 0 || frame->type != kState) continue;
     TM_ASSERT(frame->bytes.size() == sizeof(RankState));
     std::memcpy(&states_[from], frame->bytes.data(), sizeof(RankState));
   }
+}
+
+/// Takes all that is under way. What is left of a communicator would be received by the next one that MPI gives its
+/// context to: a state as the first request for rows, say.
+void Watchdog::part() {
+  for (int rank = rank_ == 0 ? 1 : 0; rank < (rank_ == 0 ? size_ : 1); ++rank) channel_.send(rank, kFarewell, {});
+  const int awaited = rank_ == 0 ? size_ - 1 : 1;
+  const auto start = std::chrono::steady_clock::now();
+  for (parallel::BackOff back_off; farewells_ < awaited; back_off.pause()) {
+    listen();
+    if (std::chrono::steady_clock::now() - start > std::chrono::duration<double>(kLongestFarewell_s)) return;
+  }
+  channel_.flush(kLongestFarewell_s);
 }
 
 double Watchdog::silence_limit_s() const {

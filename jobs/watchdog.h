@@ -63,7 +63,7 @@ class Watchdog {
   /// Collective over the session's world. activities: of this rank's threads, the main one first; they and the session
   /// outlive it.
   Watchdog(parallel::MpiSession& session, const std::vector<const Activity*>& activities, WatchdogOptions options);
-  /// When no rank has work any more.
+  /// Collective, when no rank has work any more: waits for the others' last words.
   ~Watchdog();
 
  private:
@@ -75,6 +75,7 @@ class Watchdog {
   double silence_limit_s() const;
   RankState my_state() const;
   [[noreturn]] void end_job(int rank);
+  void part();
 
   parallel::MpiSession& session_;
   const WatchdogOptions options_;
@@ -92,6 +93,8 @@ class Watchdog {
   std::mutex mutex_;
   std::condition_variable wake_;
   bool ends_ = false;
+  bool parts_ = false;  // with the others; not when an exception ends the job
+  int farewells_ = 0;   // heard
   std::thread thread_;
 };
 

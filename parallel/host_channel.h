@@ -26,7 +26,9 @@ class HostChannel {
  public:
   /// Collective over comm.
   explicit HostChannel(const Comm& comm);
-  /// Frames still unsent then stay with MPI (their memory is not released); call flush() to know.
+  /// Frames still unsent then stay with MPI (their memory is not released); call flush() to know. Whoever uses the channel
+  /// sees to it that every frame was received: MPI may give a later communicator this one's context, which then receives
+  /// what was left.
   ~HostChannel();
   HostChannel(const HostChannel&) = delete;
   HostChannel& operator=(const HostChannel&) = delete;

@@ -57,7 +57,7 @@ class Invariance(Case):
 
     def test_a_full_batch_really_runs_together(self):
         # Long enough that reading and tokenizing rows keeps up with the steps of a tiny model on a busy machine.
-        rows = [{"id": i, "prompt": f"row {i}", "max_tokens": 64, "ignore_eos": True, "temperature": 0} for i in range(256)]
+        rows = [{"id": i, "prompt": f"row {i}", "max_tokens": 200, "ignore_eos": True, "temperature": 0} for i in range(128)]
         alone = self.job(rows, "--max-num-seqs", "1")
         together = self.job(rows, "--max-num-seqs", "64")
         self.assertEqual(together.bytes, alone.bytes)
