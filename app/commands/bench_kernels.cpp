@@ -11,6 +11,7 @@
 #include "app/version.h"
 #include "io/json.h"
 #include "kernels/bench/bench.h"
+#include "kernels/device_choice.h"
 #include "parallel/topology.h"
 
 namespace tokenmill::app {
@@ -28,12 +29,12 @@ void check_filter(const std::string& filter) {
 }
 
 void print_limits(const bench::Limits& l, const std::string& device, std::ostream& out) {
-  fmt::print(
-      out,
-      "{}\nlimits measured now: f32 {:.0f} GFLOP/s on one core, {:.0f} on all; bf16 {:.0f}; read {:.1f} GB/s, copy "
-      "{:.1f} GB/s\n\n{:<18}{:<44}{:<9}{:>10}{:>10}{:>8}{:>8}{:>8}\n",
-      device, l.f32_gflops_core, l.f32_gflops_team, l.bf16_gflops_team, l.read_gbps, l.copy_gbps, "operation", "shape",
-      "dtype", "ms", "GFLOP/s", "share", "GB/s", "share");
+  const std::string core = l.f32_gflops_core > 0 ? fmt::format("{:.0f} GFLOP/s on one core, ", l.f32_gflops_core) : "";
+  fmt::print(out,
+             "{}\nlimits measured now: f32 {}{:.0f} GFLOP/s in all; bf16 {:.0f}; read {:.1f} GB/s, copy {:.1f} GB/s\n\n"
+             "{:<18}{:<44}{:<9}{:>10}{:>10}{:>8}{:>8}{:>8}\n",
+             device, core, l.f32_gflops_team, l.bf16_gflops_team, l.read_gbps, l.copy_gbps, "operation", "shape",
+             "dtype", "ms", "GFLOP/s", "share", "GB/s", "share");
   out.flush();
 }
 
@@ -71,15 +72,14 @@ JsonValue json_of(const bench::Limits& l) {
 int bench_kernels(RunOptions options, std::ostream& out) {
   finish_options(options, "bench kernels", 1);
   check_filter(options.bench.kernels);
-  if (options.device == "cuda")
-    throw Error(ErrorKind::kConfig, "--device cuda: bench kernels measures the CPU; use --device cpu");
   JsonOutput output(options.bench.output_json);
   const int threads =
       options.threads ? static_cast<int>(*options.threads) : parallel::CpuSet::of_this_process().count();
   const OpsOptions ops_options{
       .num_threads = threads, .cpu_isa = options.cpu_isa, .attention_backend = options.attention_backend};
-  const std::unique_ptr<Ops> ops = make_ops(Device{}, ops_options);
-  const bench::Limits limits = bench::measure_limits(ops_options);
+  const std::unique_ptr<Ops> ops = make_ops(choose_device(options.device, 0), ops_options);
+  const bench::Limits limits = bench::measure_limits(*ops, ops_options);
+  const DeviceKind kind = ops->device().kind;
   print_limits(limits, ops->describe(), out);
   std::vector<JsonValue> results;
   const auto wanted = [&](std::string_view family) { return matches(family, options.bench.kernels); };
@@ -88,9 +88,9 @@ int bench_kernels(RunOptions options, std::ostream& out) {
     results.push_back(json_of(result));
   };
   if (wanted("linear"))
-    for (const bench::LinearShape& shape : bench::default_linear_shapes()) take(bench_linear(*ops, limits, shape));
+    for (const bench::LinearShape& shape : bench::default_linear_shapes(kind)) take(bench_linear(*ops, limits, shape));
   if (wanted("attention"))
-    for (const bench::AttentionShape& shape : bench::default_attention_shapes())
+    for (const bench::AttentionShape& shape : bench::default_attention_shapes(kind))
       take(bench_attention(*ops, limits, shape));
   if (wanted("sampling"))
     for (const bench::SamplingShape& shape : bench::default_sampling_shapes())

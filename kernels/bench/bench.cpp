@@ -26,13 +26,11 @@ Result bench_linear(Ops& ops, const Limits& limits, const LinearShape& shape, do
                         .col_end = k});
   Buffer storage = ops.memory().allocate(ops.linear_bytes(spec));
   const auto linear = ops.make_linear(spec, storage.bytes());
-  linear->write(0, 0, std::as_bytes(w.buffer.bytes()).first(static_cast<size_t>(n * k * dtype_size(dtype))));
+  linear->write(0, 0, w.host_bytes());
   linear->finish();
-  const auto work = [&] {
-    ops.linear(out.view, x.view, *linear);
-    ops.stream().synchronize();
-  };
+  const auto work = [&] { ops.linear(out.view, x.view, *linear); };
   work();
+  out.download();
   Checker checker(result);
   for (int i = 0; i < kSamples; ++i) {
     const auto r = static_cast<int64_t>(uniform(3, i) * static_cast<double>(rows));
@@ -44,7 +42,7 @@ Result bench_linear(Ops& ops, const Limits& limits, const LinearShape& shape, do
     }
     checker.check(out.get(r, c), want, dtype == DType::kF32 ? size : std::max(std::abs(want), size / 16));
   }
-  time(result, seconds, work);
+  time(result, seconds, ops, work);
   rate(result, limits, 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k),
        static_cast<double>(n * k * dtype_size(dtype)));
   return result;
@@ -71,22 +69,24 @@ struct Pages {
         ids(ops, DType::kI32, {s.sequences * s.context}) {
     for (int64_t i = 0; i < s.sequences; ++i) {
       for (int64_t b = 0; b < blocks_per_sequence; ++b) {
-        table.view.row<int32_t>(i)[b] = static_cast<int32_t>(b * s.sequences + i);
+        table.host().row<int32_t>(i)[b] = static_cast<int32_t>(b * s.sequences + i);
       }
     }
+    table.upload();
   }
   /// The last `tokens` of `context` tokens of every sequence.
   StepTensors step(int64_t sequences, int64_t tokens, int64_t context) {
     int64_t t = 0;
     for (int64_t s = 0; s < sequences; ++s) {
       for (int64_t p = context - tokens; p < context; ++p, ++t) {
-        positions.view.as<int64_t>()[t] = p;
-        slots.view.as<int64_t>()[t] =
-            table.view.row<int32_t>(s)[p / spec.block_size] * spec.block_size + p % spec.block_size;
+        positions.host().as<int64_t>()[t] = p;
+        slots.host().as<int64_t>()[t] =
+            table.host().row<int32_t>(s)[p / spec.block_size] * spec.block_size + p % spec.block_size;
       }
-      cu_seqlens.view.as<int32_t>()[s + 1] = static_cast<int32_t>(t);
-      seq_lens.view.as<int64_t>()[s] = context;
+      cu_seqlens.host().as<int32_t>()[s + 1] = static_cast<int32_t>(t);
+      seq_lens.host().as<int64_t>()[s] = context;
     }
+    for (Tensor* changed : {&positions, &slots, &cu_seqlens, &seq_lens}) changed->upload();
     StepTensors step;
     step.token_ids = ids.view.slice_rows(0, t);
     step.positions = positions.view.slice_rows(0, t);
@@ -104,8 +104,8 @@ struct Pages {
 };
 
 /// One element of the output of a token that sees `visible` positions of its sequence.
-double reference_element(const AttentionShape& s, const Tensor& q, int64_t q_row, const Tensor& k, const Tensor& v,
-                         int64_t kv_row, int64_t visible, int64_t head, int64_t dim, float scale) {
+double reference_element(const AttentionShape& s, Tensor& q, int64_t q_row, Tensor& k, Tensor& v, int64_t kv_row,
+                         int64_t visible, int64_t head, int64_t dim, float scale) {
   const int64_t kv_head = head / (s.num_heads / s.num_kv_heads);
   double sum = 0, out = 0;
   for (int64_t p = 0; p < visible; ++p) {
@@ -143,9 +143,9 @@ Result bench_attention(Ops& ops, const Limits& limits, const AttentionShape& s, 
   const auto work = [&] {
     ops.plan(step);
     ops.attention(out.view, q.view, step, layer, params);
-    ops.stream().synchronize();
   };
   work();
+  out.download();
   Checker checker(result);
   for (int i = 0; i < kSamples; ++i) {
     const auto t = static_cast<int64_t>(uniform(8, i) * static_cast<double>(tokens));
@@ -155,7 +155,7 @@ Result bench_attention(Ops& ops, const Limits& limits, const AttentionShape& s, 
                                           column % s.head_dim, params.scale);
     checker.check(out.get(t, column), want, std::max(std::abs(want), 0.05));
   }
-  time(result, seconds, work);
+  time(result, seconds, ops, work);
   double visible = 0;  // query-key pairs of one head
   for (int64_t i = 0; i < s.new_tokens; ++i) visible += static_cast<double>(s.context - i);
   const double pairs = visible * static_cast<double>(s.sequences * s.num_heads);
@@ -164,8 +164,14 @@ Result bench_attention(Ops& ops, const Limits& limits, const AttentionShape& s, 
   return result;
 }
 
-std::vector<LinearShape> default_linear_shapes() {
+std::vector<LinearShape> default_linear_shapes(DeviceKind kind) {
   std::vector<LinearShape> shapes;
+  if (kind == DeviceKind::kCuda) {
+    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}) {
+      for (const int64_t rows : {1, 16, 64, 256, 2048, 8192}) shapes.push_back({rows, n, k, DType::kBF16});
+    }
+    return shapes;
+  }
   const std::pair<int64_t, int64_t> matrices[] = {{960, 576}, {576, 576}, {3072, 576}, {576, 1536}, {49152, 576}};
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const auto& [n, k] : matrices) {
@@ -177,8 +183,20 @@ std::vector<LinearShape> default_linear_shapes() {
   return shapes;
 }
 
-std::vector<AttentionShape> default_attention_shapes() {
+std::vector<AttentionShape> default_attention_shapes(DeviceKind kind) {
   std::vector<AttentionShape> shapes;
+  if (kind == DeviceKind::kCuda) {
+    for (const auto& [sequences, tokens, context] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 32768},
+                                                     {16, 1, 4096},
+                                                     {64, 1, 4096},
+                                                     {256, 1, 1024},
+                                                     {1, 2048, 2048},
+                                                     {1, 8192, 8192},
+                                                     {1, 2048, 16384}}) {
+      shapes.push_back({sequences, tokens, context, 32, 8, 128, DType::kBF16});
+    }
+    return shapes;
+  }
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const auto& [sequences, tokens, context] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 1024},
                                                      {32, 1, 384},

@@ -9,10 +9,10 @@
 /// reported beside limits measured on the same machine, with the same threads, in the same process.
 namespace tokenmill::bench {
 
-/// What this machine can do. Measured, not looked up.
+/// What this machine, or one GPU of it, can do. Measured, not looked up.
 struct Limits {
   int num_threads = 1;
-  double f32_gflops_core = 0;  ///< FMA chains in registers, one thread
+  double f32_gflops_core = 0;  ///< FMA chains in registers, one thread; 0 of a GPU
   double f32_gflops_team = 0;  ///< the same on all threads at once
   double bf16_gflops_team =
       0;                 ///< what bf16 products can reach: the bf16 dot instruction where the path uses it, else FMA
@@ -20,8 +20,9 @@ struct Limits {
   double copy_gbps = 0;  ///< bytes read + bytes written per second of a large copy
 };
 
-/// seconds: time spent per figure.
-Limits measure_limits(const OpsOptions& options, double seconds = 0.3);
+/// Of the device of ops, which options made. seconds: time spent per figure. On a GPU products of cuBLAS and copies of its
+/// memory are the limits (kernels/cuda/device_speeds.h), and reading counts as copying.
+Limits measure_limits(const Ops& ops, const OpsOptions& options, double seconds = 0.3);
 
 struct Result {
   std::string family;  ///< "linear", "attention_decode", "attention_prefill", "sampling", "parts_sum",
@@ -74,9 +75,10 @@ struct PartsShape {
 /// Throws Error(kInternal) when the result is wrong.
 Result bench_parts(Ops& ops, const Limits& limits, const PartsShape& shape, double seconds = 0.3);
 
-/// The shapes of SmolLM2-135M's layers: linear at 1 to 512 rows, decode and prefill attention, f32 and bf16.
-std::vector<LinearShape> default_linear_shapes();
-std::vector<AttentionShape> default_attention_shapes();
+/// CPU: the shapes of SmolLM2-135M's layers, linear at 1 to 512 rows, decode and prefill attention, f32 and bf16. GPU:
+/// those of Llama-3.1-8B's, bf16.
+std::vector<LinearShape> default_linear_shapes(DeviceKind kind);
+std::vector<AttentionShape> default_attention_shapes(DeviceKind kind);
 /// 1 and 32 rows of SmolLM2's and of Qwen's vocabulary, every kind.
 std::vector<SamplingShape> default_sampling_shapes();
 /// 2 and 4 parts of 1, 32 and 512 rows of 4,096 features, summed alone and with residual and norm.

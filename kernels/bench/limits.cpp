@@ -69,7 +69,11 @@ HWY_AFTER_NAMESPACE();
 
 #include "kernels/bench/bench.h"
 #include "kernels/cpu/cpu_memory.h"
+#include "kernels/core/check.h"
 #include "kernels/cpu/thread_team.h"
+#ifdef TOKENMILL_CUDA
+#include "kernels/cuda/device_speeds.h"
+#endif
 
 namespace tokenmill::bench {
 namespace {
@@ -115,7 +119,24 @@ double flops_rate(cpu::ThreadTeam& team, double seconds, float (*function)(int64
 
 }  // namespace
 
-Limits measure_limits(const OpsOptions& options, double seconds) {
+#ifdef TOKENMILL_CUDA
+namespace {
+Limits gpu_limits(Device device) {
+  const cuda::DeviceSpeeds speeds = cuda::measure_speeds(device);
+  Limits limits;
+  limits.f32_gflops_team = speeds.f32_tflops * 1e3;
+  limits.bf16_gflops_team = speeds.bf16_tflops * 1e3;
+  limits.read_gbps = limits.copy_gbps = speeds.copy_gbps;
+  return limits;
+}
+}  // namespace
+#endif
+
+Limits measure_limits(const Ops& ops, const OpsOptions& options, double seconds) {
+#ifdef TOKENMILL_CUDA
+  if (ops.device().kind == DeviceKind::kCuda) return gpu_limits(ops.device());
+#endif
+  TM_ASSERT(ops.device().kind == DeviceKind::kCpu);
   const cpu::Isa isa = cpu::choose_isa(options.cpu_isa, cpu::available_isas());
   const cpu::LimitKernels& kernels = isa == cpu::Isa::kAvx2 ? cpu::N_AVX2::kLimits : cpu::N_AVX3::kLimits;
   cpu::ThreadTeam one(1), team(options.num_threads);

@@ -20,9 +20,10 @@ Result bench_parts(Ops& ops, const Limits& limits, const PartsShape& s, double s
     } else {
       ops.sum_parts(out.view, parts.view);
     }
-    ops.stream().synchronize();
   };
   work();
+  out.download();
+  hidden.download();
   Checker checker(result);
   for (int i = 0; i < kSamples; ++i) {
     const auto r = static_cast<int64_t>(uniform(3, i) * static_cast<double>(s.rows));
@@ -42,7 +43,7 @@ Result bench_parts(Ops& ops, const Limits& limits, const PartsShape& s, double s
     const double want = hidden.get(r, c) * scale * weight.get(0, c);
     checker.check(out.get(r, c), want, std::max(std::abs(want), 0.05));
   }
-  time(result, seconds, work);
+  time(result, seconds, ops, work);
   const int64_t elements = s.rows * s.hidden_size, written = s.with_norm ? 3 : 1;  // hidden in and out, and out
   rate(result, limits, static_cast<double>(s.num_parts * elements),
        static_cast<double>(elements * (s.num_parts * 4 + written * dtype_size(s.dtype))));

@@ -68,18 +68,21 @@ struct SamplingBuffers {
     logprobs = {row(out_f32, 1), row(out_i32, 2), row(out_i32, 3), part(top_i32, 0), top_f32.view, part(top_i32, 1)};
     reported = {picked.token_ids, row(i32, 6), row(i32, 7)};
     for (int64_t r = 0; r < s.rows; ++r) set(r, s.kind);
+    for (Tensor* changed : {&f32, &i32, &keys, &offsets, &counts}) changed->upload();
   }
   void set(int64_t r, SamplingKind kind) {
-    tables.temperature.as<float>()[r] = kind == SamplingKind::kGreedy ? 0.0f : 0.8f;
-    tables.top_p.as<float>()[r] = kind == SamplingKind::kTopP ? 0.9f : 1.0f;
-    tables.presence_penalty.as<float>()[r] = 0.5f;
-    tables.frequency_penalty.as<float>()[r] = 0.25f;
-    tables.repetition_penalty.as<float>()[r] = 1.1f;
-    tables.adjust.as<int32_t>()[r] = kind == SamplingKind::kPenalties ? kAdjustCounts : 0;
-    keys.view.as<int64_t>()[r] = r;
-    step.rows.tokens.as<int32_t>()[r] = step.rows.slots.as<int32_t>()[r] = static_cast<int32_t>(r);
-    step.rows.forced_ids.as<int32_t>()[r] = reported.listed_slots.as<int32_t>()[r] = -1;
-    reported.num_top.as<int32_t>()[r] = kTop;
+    const float floats[] = {kind == SamplingKind::kGreedy ? 0.0f : 0.8f,
+                            kind == SamplingKind::kTopP ? 0.9f : 1.0f,
+                            0.0f,
+                            0.5f,
+                            0.25f,
+                            1.1f};  // in the order of the rows of f32
+    for (int64_t i = 0; i < 6; ++i) f32.host().row<float>(i)[r] = floats[i];
+    const auto row = static_cast<int32_t>(r);
+    const int32_t integers[] = {
+        0, 0, kind == SamplingKind::kPenalties ? kAdjustCounts : 0, row, row, -1, static_cast<int32_t>(kTop), -1};
+    for (int64_t i = 0; i < 8; ++i) i32.host().row<int32_t>(i)[r] = integers[i];
+    keys.host().as<int64_t>()[r] = r;
   }
   static int64_t num_tiles(const SamplingShape& s) { return (s.vocab_size + kVocabTile - 1) / kVocabTile; }
 
@@ -97,7 +100,8 @@ void fill_tiles(Ops& ops, const SamplingShape& s, SamplingBuffers& b) {
   Tensor hidden(ops, DType::kF32, {s.rows, kHidden}), w(ops, DType::kF32, {s.vocab_size, kHidden});
   hidden.fill_random(11);
   w.fill_random(12);
-  for (int64_t i = 0; i < s.rows * kHidden; ++i) hidden.view.as<float>()[i] *= 4;
+  for (int64_t i = 0; i < s.rows * kHidden; ++i) hidden.host().as<float>()[i] *= 4;
+  hidden.upload();
   LinearSpec spec{.in_features = kHidden, .out_features = s.vocab_size, .compute_dtype = DType::kF32, .parts = {}};
   spec.parts.push_back({.format = WeightFormat::kF32,
                         .source_rows = s.vocab_size,
@@ -108,13 +112,13 @@ void fill_tiles(Ops& ops, const SamplingShape& s, SamplingBuffers& b) {
                         .col_end = kHidden});
   Buffer storage = ops.memory().allocate(ops.linear_bytes(spec));
   const auto head = ops.make_linear(spec, storage.bytes());
-  head->write(0, 0, std::as_bytes(w.buffer.bytes()).first(static_cast<size_t>(s.vocab_size * kHidden * 4)));
+  head->write(0, 0, w.host_bytes());
   head->finish();
   ops.lm_head_tiles(b.tiles, hidden.view, *head, 0, s.vocab_size, b.step.rows, b.tables);
   ops.stream().synchronize();
 }
 
-double reference_logprob(const Tensor& logits, int64_t row, int64_t id) {
+double reference_logprob(Tensor& logits, int64_t row, int64_t id) {
   double max = -INFINITY, sum = 0;
   for (int64_t i = 0; i < logits.view.cols(); ++i) max = std::max(max, logits.get(row, i));
   for (int64_t i = 0; i < logits.view.cols(); ++i) sum += std::exp(logits.get(row, i) - max);
@@ -129,25 +133,23 @@ Result bench_sampling(Ops& ops, const Limits& limits, const SamplingShape& s, do
                 .dtype = DType::kF32};
   SamplingBuffers b(ops, s);
   fill_tiles(ops, s, b);
-  int64_t position = 0;
   const auto work = [&] {
-    std::fill_n(b.positions.view.as<int64_t>(), s.rows, position++);
     ops.pick(b.picked, b.tiles, s.vocab_size, b.step, b.tables);
     if (s.kind == SamplingKind::kLogprobs) {
       ops.token_logprobs(b.logprobs, b.tiles, s.vocab_size, b.reported, b.tables);
     }
-    ops.stream().synchronize();
   };
   work();
+  for (Tensor* written : {&b.logits, &b.out_i32, &b.out_f32, &b.top_i32, &b.top_f32}) written->download();
   Checker checker(result);
   for (int64_t r = 0; r < s.rows; ++r) {
-    const double want = reference_logprob(b.logits, r, b.picked.token_ids.as<int32_t>()[r]);
-    checker.check(b.picked.logprobs.as<float>()[r], want, std::max(1.0, std::abs(want)));
+    const double want = reference_logprob(b.logits, r, b.out_i32.host().row<int32_t>(0)[r]);
+    checker.check(b.out_f32.host().row<float>(0)[r], want, std::max(1.0, std::abs(want)));
     if (s.kind != SamplingKind::kLogprobs) continue;
-    const double top = reference_logprob(b.logits, r, b.logprobs.top_ids.row<int32_t>(r)[kTop - 1]);
-    checker.check(b.logprobs.top_logprobs.row<float>(r)[kTop - 1], top, std::max(1.0, std::abs(top)));
+    const double top = reference_logprob(b.logits, r, b.top_i32.host().row<int32_t>(r)[kTop - 1]);
+    checker.check(b.top_f32.host().row<float>(r)[kTop - 1], top, std::max(1.0, std::abs(top)));
   }
-  time(result, seconds, work);
+  time(result, seconds, ops, work);
   rate(result, limits, 0, static_cast<double>(s.rows * s.vocab_size * 4));
   return result;
 }

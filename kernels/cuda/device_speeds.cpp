@@ -61,15 +61,16 @@ class CublasHandle {
   cublasHandle_t handle_ = nullptr;
 };
 
-double measure_bf16_tflops(CudaMemory& memory, CudaStream& stream, DeviceTimer& timer, const ProbeSizes& sizes) {
+double measure_tflops(cudaDataType type, CudaMemory& memory, CudaStream& stream, DeviceTimer& timer,
+                      const ProbeSizes& sizes) {
   const int side = sizes.matrix_size;
-  const int64_t num_bytes = int64_t{2} * side * side;
+  const int64_t num_bytes = int64_t{type == CUDA_R_32F ? 4 : 2} * side * side;
   const Buffer a = memory.allocate(num_bytes), b = memory.allocate(num_bytes), c = memory.allocate(num_bytes);
   const CublasHandle cublas(stream.handle());
   const float one = 1, zero = 0;
   const double seconds = timer.best_s(stream, sizes.repeats, [&] {
-    TM_CUBLAS(cublasGemmEx(cublas.get(), CUBLAS_OP_T, CUBLAS_OP_N, side, side, side, &one, a.data(), CUDA_R_16BF, side,
-                           b.data(), CUDA_R_16BF, side, &zero, c.data(), CUDA_R_16BF, side, CUBLAS_COMPUTE_32F,
+    TM_CUBLAS(cublasGemmEx(cublas.get(), CUBLAS_OP_T, CUBLAS_OP_N, side, side, side, &one, a.data(), type, side,
+                           b.data(), type, side, &zero, c.data(), type, side, CUBLAS_COMPUTE_32F,
                            CUBLAS_GEMM_DEFAULT));
   });
   return 2.0 * side * side * side / seconds * 1e-12;
@@ -94,7 +95,8 @@ DeviceSpeeds measure_speeds(Device device, const ProbeSizes& sizes) {
     speeds.upload_gbps = gbps(first.data(), host.data());
     speeds.download_gbps = gbps(host.data(), first.data());
   }
-  speeds.bf16_tflops = measure_bf16_tflops(memory, stream, timer, sizes);
+  speeds.bf16_tflops = measure_tflops(CUDA_R_16BF, memory, stream, timer, sizes);
+  speeds.f32_tflops = measure_tflops(CUDA_R_32F, memory, stream, timer, sizes);
   return speeds;
 }
 

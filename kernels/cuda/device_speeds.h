@@ -11,6 +11,7 @@ struct DeviceSpeeds {
   double upload_gbps = 0;    ///< pinned host memory to device
   double download_gbps = 0;  ///< device to pinned host memory
   double bf16_tflops = 0;    ///< cuBLAS, a square product with f32 sums
+  double f32_tflops = 0;     ///< the same of f32, without TF32
 };
 
 /// bytes of each copy, side of the product, and repeats; the best repeat counts.

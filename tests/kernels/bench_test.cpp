@@ -8,13 +8,13 @@ using namespace tokenmill;
 
 TEST_CASE("limits and operations are measured, checked and related to each other") {
   for (const std::string& isa : test::cpu_isas()) {
-    const bench::Limits limits = bench::measure_limits({.num_threads = 2, .cpu_isa = isa}, 0.001);
+    const auto ops = test::cpu_backend(isa, 2);
+    const bench::Limits limits = bench::measure_limits(*ops, {.num_threads = 2, .cpu_isa = isa}, 0.001);
     CHECK(limits.f32_gflops_core > 0);
     CHECK(limits.f32_gflops_team > 0);
     CHECK(limits.bf16_gflops_team > 0);
     CHECK(limits.read_gbps > 0);
     CHECK(limits.copy_gbps > 0);
-    const auto ops = test::cpu_backend(isa, 2);
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
       const bench::Result linear = bench::bench_linear(*ops, limits, {5, 70, 33, dtype}, 0);
       CHECK_EQ(linear.shape, "M 5, N 70, K 33");
@@ -44,9 +44,11 @@ TEST_CASE("limits and operations are measured, checked and related to each other
   }
 }
 
-TEST_CASE("the default shapes are SmolLM2's") {
-  CHECK_EQ(bench::default_linear_shapes().size(), 2 * (4 * 6 + 5));
-  CHECK(bench::default_attention_shapes().size() >= 8);
+TEST_CASE("the default shapes are SmolLM2's, on a GPU Llama's") {
+  CHECK_EQ(bench::default_linear_shapes(DeviceKind::kCpu).size(), 2 * (4 * 6 + 5));
+  CHECK(bench::default_attention_shapes(DeviceKind::kCpu).size() >= 8);
+  CHECK_EQ(bench::default_linear_shapes(DeviceKind::kCuda).size(), 4 * 6);
+  for (const auto& shape : bench::default_attention_shapes(DeviceKind::kCuda)) CHECK_EQ(shape.head_dim, 128);
   CHECK_EQ(bench::default_sampling_shapes().size(), 20);
   CHECK_EQ(bench::default_parts_shapes().size(), 24);
 }

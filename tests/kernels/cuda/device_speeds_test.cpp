@@ -20,7 +20,8 @@ TEST_CASE("facts and speeds of the device are there and agree with each other") 
   CHECK(facts.smem_per_block_bytes >= 48 << 10);
   const cuda::DeviceSpeeds speeds =
       cuda::measure_speeds(*device, {.copy_bytes = 1 << 20, .matrix_size = 64, .repeats = 2});
-  for (const double speed : {speeds.copy_gbps, speeds.upload_gbps, speeds.download_gbps, speeds.bf16_tflops}) {
+  for (const double speed : {speeds.copy_gbps, speeds.upload_gbps, speeds.download_gbps, speeds.bf16_tflops,
+                             speeds.f32_tflops}) {
     CHECK(std::isfinite(speed));
     CHECK(speed > 0);
   }
