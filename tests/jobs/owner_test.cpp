@@ -103,7 +103,7 @@ TEST_CASE("an owner of whom nothing can be known is waited for, once, and taken 
   CHECK(both.count("taking over " + meeting.out + " after 3 s: run 0 (") == 1);
   CHECK(both.count("shows no sign of life") == 1);
   CHECK(both.count("second 0") == 1);
-  CHECK(both.count("waited 3") + both.count("waited 4") + both.count("waited 5") == 1);
+  for (const char* early : {"waited 0\n", "waited 1\n", "waited 2\n"}) CHECK(both.count(early) == 0);
   meeting.check_output();
 }
 
