@@ -1,4 +1,5 @@
 """Jobs that are told to stop while they run, by signals and by their time; the same command again ends them."""
+import contextlib
 import os
 import pathlib
 import re
@@ -141,7 +142,11 @@ class Stop(Case):
             self.assertIn(f"pid {children(first.pid)[0]}, started ", errors)
             self.assertNotIn("parameters", errors)
         self.assertIsNone(first.poll(), "too few rows")
+        living = children(first.pid)
         first.kill()
+        for pid in living:  # they would notice in their own time that mpiexec is gone
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         first.communicate(timeout=60)
         third = self.start("--max-seconds", "3", ranks=2, inputs=inputs, output=output)
         _, errors = third.communicate(timeout=120)
