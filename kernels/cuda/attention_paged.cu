@@ -8,8 +8,6 @@
 #include "kernels/cuda/attention_paged.h"
 #include "kernels/cuda/attention_state.cuh"
 #include "kernels/cuda/element.cuh"
-#include "kernels/cuda/launch.h"
-#include "kernels/device/cuda_check.h"
 
 namespace tokenmill::cuda {
 namespace {
@@ -92,9 +90,10 @@ int PagedAttention::resident_blocks(const void* kernel, int threads, int shared_
 }
 
 PagedAttention::Launches PagedAttention::start(cudaStream_t stream, const StepTensors& step, KvLayer kv,
-                                               int64_t num_heads, int64_t window) {
+                                               int64_t num_heads, const AttentionParams& params) {
+  TM_ASSERT(params.scale > 0, "attention with a scale of {}; it must be positive", params.scale);
   const KvSpec& spec = kv.pool->spec();
-  const AttentionShape shape = shape_of(spec, num_heads, window);
+  const AttentionShape shape = shape_of(spec, num_heads, params.window);
   const int64_t num_tokens = step.positions.cols(), num_sequences = step.seq_lens.cols();
   const int64_t positions = step.groups[static_cast<size_t>(kv.group)].block_table.cols() * spec.block_size;
   const int64_t num_splits = (positions + tiles_.split - 1) / tiles_.split;

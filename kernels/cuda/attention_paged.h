@@ -1,10 +1,14 @@
 #pragma once
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <utility>
 
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/attention_plan.h"
 #include "kernels/cuda/cuda_memory.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/device/cuda_check.h"
 #include "kernels/ops.h"
 
 namespace tokenmill::cuda {
@@ -50,7 +54,26 @@ class PagedAttention {
     int64_t units;  ///< items times KV heads, at most
     bool merges;    ///< some splits may be computed apart
   };
-  Launches start(cudaStream_t stream, const StepTensors& step, KvLayer kv, int64_t num_heads, int64_t window);
+  Launches start(cudaStream_t stream, const StepTensors& step, KvLayer kv, int64_t num_heads,
+                 const AttentionParams& params);
+  /// What a block of a backend's walk takes.
+  struct WalkBlock {
+    const char* name;
+    int threads, shared_bytes;
+  };
+  /// Enqueues the walk over the work list, by as many blocks as run at once.
+  template <typename... Parameters, typename... Arguments>
+  void walk(cudaStream_t stream, void (*kernel)(Parameters...), const WalkBlock& block, const Launches& launches,
+            Arguments&&... arguments) {
+    const int resident = resident_blocks(reinterpret_cast<const void*>(kernel), block.threads, block.shared_bytes);
+    TM_CUDA(gpu::launch(kernel,
+                        {.grid = dim3(static_cast<unsigned>(std::clamp<int64_t>(launches.units, 1, resident))),
+                         .block = dim3(static_cast<unsigned>(block.threads)),
+                         .smem = static_cast<size_t>(block.shared_bytes),
+                         .stream = stream,
+                         .name = block.name},
+                        std::forward<Arguments>(arguments)...));
+  }
   /// Enqueues the merge of what a call has computed apart.
   template <typename T, int kDim>
   void merge(cudaStream_t stream, const AttentionCall<T>& call, const Launches& launches);

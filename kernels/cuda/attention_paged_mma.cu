@@ -12,13 +12,8 @@
 // tile
 //         of positions.
 // Spills: 20 bytes in heads of 256 on sm_90a, none elsewhere (kernels/README.md). Measured: not yet on a device.
-#include <algorithm>
-
-#include "kernels/core/check.h"
 #include "kernels/cuda/attention_paged_mma.h"
 #include "kernels/cuda/attention_walk.cuh"
-#include "kernels/cuda/launch.h"
-#include "kernels/device/cuda_check.h"
 
 namespace tokenmill::cuda {
 namespace {
@@ -88,24 +83,15 @@ template <typename T, int kDim>
 void PagedMmaAttention::launch(cudaStream_t stream, const TensorView& out, const TensorView& q, const StepTensors& step,
                                KvLayer kv, const AttentionParams& params) {
   using Block = MmaBlock<kDim>;
-  const auto kernel = attention_paged_mma_kernel<T, kDim>;
   const AttentionCall<T> call = make_attention_call<T>(out, q, step, kv, params);
-  const Launches launches = start(stream, step, kv, call.num_heads, params.window);
-  const int resident = resident_blocks(reinterpret_cast<const void*>(kernel), Block::kThreads, Block::kSharedBytes);
-  TM_CUDA(gpu::launch(kernel,
-                      {.grid = dim3(static_cast<unsigned>(std::clamp<int64_t>(launches.units, 1, resident))),
-                       .block = Block::kThreads,
-                       .smem = Block::kSharedBytes,
-                       .stream = stream,
-                       .name = "attention_paged_mma"},
-                      call, launches.work, AttentionParts{launches.parts}, FoldedStates<kDim>{folded()},
-                      all_aligned({q})));
+  const Launches launches = start(stream, step, kv, call.num_heads, params);
+  walk(stream, attention_paged_mma_kernel<T, kDim>, {"attention_paged_mma", Block::kThreads, Block::kSharedBytes},
+       launches, call, launches.work, AttentionParts{launches.parts}, FoldedStates<kDim>{folded()}, all_aligned({q}));
   merge<T, kDim>(stream, call, launches);
 }
 
 void PagedMmaAttention::run(cudaStream_t stream, const TensorView& out, const TensorView& q, const StepTensors& step,
                             KvLayer kv, const AttentionParams& params) {
-  TM_ASSERT(params.scale > 0, "attention with a scale of {}; it must be positive", params.scale);
   dispatch_kernel(q.dtype(), kv.pool->spec().k_dim,
                   [&]<typename T, int kDim>() { launch<T, kDim>(stream, out, q, step, kv, params); });
 }

@@ -12,12 +12,9 @@
 // tile
 //         of positions.
 // Spills: none (kernels/README.md). Measured: not yet on a device.
-#include <algorithm>
-
 #include "kernels/core/check.h"
 #include "kernels/cuda/attention_paged_wgmma.h"
 #include "kernels/cuda/attention_wgmma_walk.cuh"
-#include "kernels/cuda/launch.h"
 #include "kernels/cuda/tensor_map.h"
 #include "kernels/device/cuda_check.h"
 
@@ -118,25 +115,17 @@ template <typename T, int kDim>
 void PagedWgmmaAttention::launch(cudaStream_t stream, const TensorView& out, const TensorView& q,
                                  const StepTensors& step, KvLayer kv, const AttentionParams& params) {
   using Block = WgmmaBlock<kDim>;
-  const auto kernel = attention_paged_wgmma_kernel<T, kDim>;
   const CudaKvPool& pool = cuda_pool(*kv.pool);
   const AttentionCall<T> call = make_attention_call<T>(out, q, step, kv, params);
-  const Launches launches = start(stream, step, kv, call.num_heads, params.window);
-  const int resident = resident_blocks(reinterpret_cast<const void*>(kernel), Block::kThreads, Block::kSharedBytes);
-  TM_CUDA(gpu::launch(kernel,
-                      {.grid = dim3(static_cast<unsigned>(std::clamp<int64_t>(launches.units, 1, resident))),
-                       .block = Block::kThreads,
-                       .smem = Block::kSharedBytes,
-                       .stream = stream,
-                       .name = "attention_paged_wgmma"},
-                      call, launches.work, AttentionParts{launches.parts}, folded(), map_of(pool),
-                      kv.layer * pool.layout().layer_elements / kDim, all_aligned({q})));
+  const Launches launches = start(stream, step, kv, call.num_heads, params);
+  walk(stream, attention_paged_wgmma_kernel<T, kDim>, {"attention_paged_wgmma", Block::kThreads, Block::kSharedBytes},
+       launches, call, launches.work, AttentionParts{launches.parts}, folded(), map_of(pool),
+       kv.layer * pool.layout().layer_elements / kDim, all_aligned({q}));
   merge<T, kDim>(stream, call, launches);
 }
 
 void PagedWgmmaAttention::run(cudaStream_t stream, const TensorView& out, const TensorView& q, const StepTensors& step,
                               KvLayer kv, const AttentionParams& params) {
-  TM_ASSERT(params.scale > 0, "attention with a scale of {}; it must be positive", params.scale);
   dispatch_kernel(q.dtype(), kv.pool->spec().k_dim,
                   [&]<typename T, int kDim>() { launch<T, kDim>(stream, out, q, step, kv, params); });
 }

@@ -26,13 +26,18 @@ inline cudaError_t make_tensor_map(CUtensorMap* map, const MatrixBoxes& m) {
 #ifdef TOKENMILL_CUDA_EMULATED
   auto* encode = &emulation::encode_tensor_map;
 #else
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found{};
-  const cudaError_t error =
-      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000, cudaEnableDefault, &found);
-  if (error != cudaSuccess) return error;
-  if (found != cudaDriverEntryPointSuccess) return cudaErrorNotSupported;
-  auto* encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry);
+  struct Entry {
+    cudaError_t error;
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found{};
+    Entry() {
+      error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+      if (error == cudaSuccess && found != cudaDriverEntryPointSuccess) error = cudaErrorNotSupported;
+    }
+  };
+  static const Entry entry;  // maps are made for every launch
+  if (entry.error != cudaSuccess) return entry.error;
+  auto* encode = reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(entry.function);
 #endif
   const CUresult result =
       encode(map, m.type, 2, m.base, sizes, strides, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE, m.swizzle,
