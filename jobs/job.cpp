@@ -338,9 +338,7 @@ void Job::check_inputs_unchanged() const {
 /// Collective: merge() under the eyes of a watchdog.
 void Job::watch_merge(int64_t num_failed) {
   const Activity::Scope scope(activity_, "merging from row", rows_.begin);
-  const Watchdog watchdog(session_, {&activity_}, {.stall_s = options_.stall_s, .together = true, .commit_s = 0});
-  merge(num_failed);
-  parallel::agree(session_.world(), std::nullopt);  // none stops watching before the others are done
+  watch_together(session_, options_.stall_s, activity_, [&] { merge(num_failed); });
 }
 
 /// Collective.

@@ -205,4 +205,11 @@ void Watchdog::end_job(int rank) {
                              rank, size_, state.host.data(), describe(state)));
 }
 
+void watch_together(parallel::MpiSession& session, double stall_s, const Activity& activity,
+                    const std::function<void()>& work) {
+  const Watchdog watchdog(session, {&activity}, {.stall_s = stall_s, .together = true, .commit_s = 0});
+  work();
+  parallel::agree(session.world(), std::nullopt);
+}
+
 }  // namespace tokenmill::jobs

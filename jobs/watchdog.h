@@ -98,4 +98,9 @@ class Watchdog {
   std::thread thread_;
 };
 
+/// Collective: work() on every rank under a watchdog, for ranks that wait for each other (WatchdogOptions::together).
+/// None stops watching before the others are done.
+void watch_together(parallel::MpiSession& session, double stall_s, const Activity& activity,
+                    const std::function<void()>& work);
+
 }  // namespace tokenmill::jobs

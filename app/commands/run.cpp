@@ -233,9 +233,7 @@ void watch(parallel::MpiSession& session, double stall_s, const char* what, bool
   jobs::Activity activity;
   std::optional<jobs::Activity::Scope> scope;
   if (must_end) scope.emplace(activity, what, 0);
-  const jobs::Watchdog watchdog(session, {&activity}, {.stall_s = stall_s, .together = true, .commit_s = 0});
-  work(activity);
-  parallel::agree(session.world(), std::nullopt);  // none stops watching before the others are done
+  jobs::watch_together(session, stall_s, activity, [&] { work(activity); });
 }
 
 }  // namespace
