@@ -60,14 +60,15 @@ void check_tools(const JsonValue& body) {
 
 /// What belongs into the body would be ignored beside it. Other names there are the user's own.
 void check_outside_of_body(const JsonValue& record, RowShape shape) {
-  std::vector<std::string> names = field_names(shape);
-  names.emplace_back(shape == RowShape::kChatCompletion ? "messages" : "prompt");
   for (const auto& [name, ignored] : record.members()) {
-    const bool is_field = std::find(names.begin(), names.end(), name) != names.end();
-    if (is_field || !misspelt_field(name).empty())
+    if (name == "custom_id" || name == "method" || name == "url" || name == "body") continue;
+    const std::vector<std::string> names = field_names(shape);
+    const bool is_field = name == (shape == RowShape::kChatCompletion ? "messages" : "prompt") ||
+                          std::find(names.begin(), names.end(), name) != names.end();
+    const std::string meant = misspelt_field(name);
+    if (is_field || !meant.empty())
       throw BadRow{"invalid_request", name,
-                   fmt::format("{} stands beside body; put it into body{}", name,
-                               is_field ? "" : fmt::format(", as {}", misspelt_field(name)))};
+                   fmt::format("{} stands beside body; put it into body{}", name, is_field ? "" : ", as " + meant)};
   }
 }
 
