@@ -36,10 +36,8 @@ struct Replica {
   std::unique_ptr<LeaderRunner> leader;  ///< on the leader
   /// ("stage" where --stage-dir is given, "open", "measure", "plan", "load", "connect", "settle", "allocate", "record"
   /// within it) and the seconds each took; of "load" also what this rank spent on reading ("load_read"), packing
-  /// ("load_pack") and waiting
-  /// ("load_wait"), which overlap, and on
-  /// --weight-cache ("load_cache"); of a job also reading its rows ("index") and all from its start to the results of
-  /// the first step ("to_first_step").
+  /// ("load_pack") and waiting ("load_wait"), which overlap, and on --weight-cache ("load_cache"); of a job also reading
+  /// its rows ("index") and all from its start to the results of the first step ("to_first_step").
   std::vector<std::pair<std::string, double>> startup_seconds;
   OpTimes op_times_at_start;  ///< of the device, before the first step
 

@@ -191,8 +191,7 @@ const std::vector<OptionSpec> kBeforeSampling = {
      shown<&RunOptions::output>},
     {"shard", "Rows", S::kValue, "K/N",
      "compute the K-th (from 0) of N equal stretches of the rows only, in a directory of its own in DIR; `merge DIR` "
-     "puts them "
-     "together",
+     "puts them together",
      "0/1", kRun, [](RunOptions& o, const Setting& s) { o.shard = read_shard(s); },
      [](const RunOptions& o) -> ReportValue { return fmt::format("{}/{}", o.shard.index, o.shard.count); },
      Bearing::kResults},
@@ -210,8 +209,7 @@ const std::vector<OptionSpec> kBeforeSampling = {
      Bearing::kSchedule},
     {"hidden-states", "Rows", S::kValue, "WHICH",
      "of each row's prompt, last layer behind the final norm, to /hidden_states of output.h5: last (token), mean (of "
-     "all "
-     "tokens) or none",
+     "all tokens) or none",
      "none", kRun, read_hidden_states,
      [](const RunOptions& o) -> ReportValue { return std::string(to_string(o.hidden_states)); }, Bearing::kResults},
     {"partial", "Merge", S::kSwitch, "BOOL", "leave out rows that have no result yet", "false", kMerge,

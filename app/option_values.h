@@ -32,9 +32,9 @@ int64_t read_bytes(const Setting& setting, int64_t low);
 std::string read_word(const Setting& setting, const std::vector<std::string>& allowed);
 const std::string& read_text(const Setting& setting);  ///< not empty
 
-/// NAME=VALUE items; a value that is no JSON is text.
 /// Throws when a member is named twice: of NAME=VALUE items none may be lost.
 void check_named_once(const Setting& setting, const std::vector<io::JsonValue::Member>& members);
+/// NAME=VALUE items; a value that is no JSON is text.
 io::JsonValue read_variables(const Setting& setting);
 
 /// The closest of `words` to a mistyped one, or empty when nothing is near.

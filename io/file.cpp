@@ -80,6 +80,9 @@ File File::open_read(const std::string& path) {
 }
 
 File File::create(const std::string& path) { return open(path, O_WRONLY | O_CREAT | O_TRUNC, "create"); }
+File File::create_new(const std::string& path) { return open(path, O_WRONLY | O_CREAT | O_EXCL, "create"); }
+File File::open_write(const std::string& path) { return open(path, O_WRONLY, "open for writing"); }
+
 File File::open_pipe(const std::string& path) {
   constexpr std::chrono::milliseconds kWait(5000), kPause(20);
   int fd = -1;
@@ -96,9 +99,6 @@ File File::open_pipe(const std::string& path) {
   if (::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK) != 0) fail(path, "open for writing", errno);
   return file;
 }
-
-File File::create_new(const std::string& path) { return open(path, O_WRONLY | O_CREAT | O_EXCL, "create"); }
-File File::open_write(const std::string& path) { return open(path, O_WRONLY, "open for writing"); }
 
 File File::open_append(const std::string& path) {
   File file = open(path, O_WRONLY | O_CREAT, "open for appending");
@@ -324,8 +324,10 @@ void check_replaceable(const std::string& path) {
   const fs::file_status status = fs::symlink_status(path, error);
   if (!fs::exists(status) || fs::is_regular_file(status)) return;
   if (!fs::is_symlink(status))
-    throw Error(ErrorKind::kIo, "{}: is {} and would be replaced by a file; remove it or name another file", path, kind_of_file(path));
-  throw Error(ErrorKind::kIo, "{}: is a symbolic link (to {}) and would be replaced by a file; remove the link or name another file", path,
+    throw Error(ErrorKind::kIo, "{}: is {} and would be replaced by a file; remove it or name another file", path,
+                kind_of_file(path));
+  throw Error(ErrorKind::kIo,
+              "{}: is a symbolic link (to {}) and would be replaced by a file; remove the link or name another file", path,
               fs::read_symlink(path, error).string());
 }
 

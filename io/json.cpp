@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "io/file.h"
+#include "io/utf8.h"
 #include "kernels/core/check.h"
 #include "kernels/core/error.h"
 
@@ -295,8 +296,6 @@ bool JsonValue::operator==(const JsonValue& other) const {
   });
 }
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-
 /// Builds the value bottom up. `open_` points at the containers not closed yet; only the innermost one grows, so the
 /// pointers stay valid.
 class JsonBuilder {
@@ -387,7 +386,8 @@ JsonValue parse_json(std::string_view text, std::string_view where, const JsonLi
 
 JsonValue parse_json_file(const std::string& path, int64_t max_bytes) {
   const std::string text = read_file(path, max_bytes);
-  return parse_json(std::string_view(text).substr(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0), path, {.max_values = int64_t{1} << 24});
+  return parse_json(std::string_view(text).substr(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0), path,
+                    {.max_values = int64_t{1} << 24});
 }
 
 }  // namespace tokenmill::io

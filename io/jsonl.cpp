@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "io/file.h"
+#include "io/utf8.h"
 #include "kernels/core/check.h"
 
 namespace tokenmill::io {
@@ -79,9 +80,10 @@ void JsonlReader::move_to_front(size_t held) {
 }
 
 void JsonlReader::skip_byte_order_mark() {
-  while (end_ - begin_ < 3 && fill()) {
+  constexpr size_t kSize = kByteOrderMark.size();
+  while (end_ - begin_ < kSize && fill()) {
   }
-  if (end_ - begin_ >= 3 && std::memcmp(buffer_.get() + begin_, "\xEF\xBB\xBF", 3) == 0) begin_ += 3;
+  if (end_ - begin_ >= kSize && std::memcmp(buffer_.get() + begin_, kByteOrderMark.data(), kSize) == 0) begin_ += kSize;
 }
 
 bool JsonlReader::next(Record& record) {

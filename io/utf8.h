@@ -5,6 +5,9 @@
 
 namespace tokenmill::io {
 
+/// U+FEFF, which may stand at the front of a file and says nothing there.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 /// What stands at the front of a text.
 struct Utf8Step {
   size_t bytes;  ///< length of the character, or of the invalid part that one U+FFFD replaces

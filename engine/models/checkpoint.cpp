@@ -14,6 +14,13 @@ namespace tokenmill {
 
 namespace fs = std::filesystem;
 
+void throw_no_model(const std::string& path) {
+  std::error_code ignored;
+  throw Error(ErrorKind::kConfig, "--model {}: {}; give a Hugging Face directory or a .gguf file", path,
+              std::filesystem::exists(path, ignored) ? fmt::format("is {}", io::kind_of_file(path))
+                                                     : "no such file or directory");
+}
+
 Checkpoint::Checkpoint(const std::string& path) : path_(path) {
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
@@ -25,8 +32,7 @@ Checkpoint::Checkpoint(const std::string& path) : path_(path) {
     is_gguf_ = true;
     open_gguf();
   } else {
-    throw Error(ErrorKind::kConfig, "--model {}: {}; give a Hugging Face directory or a .gguf file", path,
-                std::filesystem::exists(path, ignored) ? fmt::format("is {}", io::kind_of_file(path)) : "no such file or directory");
+    throw_no_model(path);
   }
 }
 

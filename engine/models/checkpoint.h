@@ -51,6 +51,9 @@ class Checkpoint {
 /// A file's tensor as a catalog entry.
 WeightSource weight_source(const io::TensorIndex& index, const io::TensorInfo& tensor, std::string canonical_name);
 
+/// Throws Error(kConfig): --model names nothing that a model could be.
+[[noreturn]] void throw_no_model(const std::string& path);
+
 /// Parses generation_config.json's object.
 GenerationDefaults parse_generation_config(const io::JsonValue& json, std::string_view where);
 

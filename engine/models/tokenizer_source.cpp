@@ -1,13 +1,11 @@
 #include "engine/models/tokenizer_source.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <optional>
 
+#include "engine/models/checkpoint.h"
 #include "engine/text/tokenizer_gguf.h"
-#include "io/file.h"
 #include "io/gguf.h"
 #include "kernels/core/error.h"
 
@@ -94,10 +92,7 @@ TokenizerSource load_directory(const std::string& path) {
 TokenizerSource load_tokenizer(const std::string& path) {
   std::error_code ignored;
   const bool is_directory = std::filesystem::is_directory(path, ignored);
-  if (!is_directory && !std::filesystem::is_regular_file(path, ignored)) {
-    throw Error(ErrorKind::kConfig, "--model {}: {}; give a Hugging Face directory or a .gguf file", path,
-                std::filesystem::exists(path, ignored) ? fmt::format("is {}", io::kind_of_file(path)) : "no such file or directory");
-  }
+  if (!is_directory && !std::filesystem::is_regular_file(path, ignored)) throw_no_model(path);
   TokenizerSource source = is_directory ? load_directory(path) : load_gguf(path);
   std::stable_partition(source.chat_templates.begin(), source.chat_templates.end(),
                         [](const text::ChatTemplateSource& t) { return t.name == "default"; });

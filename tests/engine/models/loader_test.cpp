@@ -132,12 +132,18 @@ TEST_CASE("a file that ends before its tensors, or is not there, is an error tha
   CHECK_THROWS_WITH_AS(load_weights({{{&absent, &a, 0}}}), doctest::Contains("absent.bin: cannot open"), Error);
 }
 
-TEST_CASE("a chunk that has been read and one that has been taken in are progress") {
-  const test::TempDir dir;
+/// 4,000 bytes of noise in a file.
+WeightSource noise_in(const test::TempDir& dir) {
   WeightSource source;
   source.file = dir.write("w.bin", test::noise(4000, 1));
   source.stored_name = "the.tensor";
   source.num_bytes = 4000;
+  return source;
+}
+
+TEST_CASE("a chunk that has been read and one that has been taken in are progress") {
+  const test::TempDir dir;
+  const WeightSource source = noise_in(dir);
   RecordingSink sink(4);
   std::atomic<int> calls = 0;
   load_weights({{{&source, &sink, 0}}}, {},
@@ -147,10 +153,7 @@ TEST_CASE("a chunk that has been read and one that has been taken in are progres
 
 TEST_CASE("what a sink throws names file and tensor, also while readers wait for room") {
   const test::TempDir dir;
-  WeightSource source;
-  source.file = dir.write("w.bin", test::noise(4000, 1));
-  source.stored_name = "the.tensor";
-  source.num_bytes = 4000;
+  const WeightSource source = noise_in(dir);
   RecordingSink sink(4);
   sink.fails_at = 400;
   CHECK_THROWS_WITH_AS(
