@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "engine/models/weights.h"
+#include "engine/models/weight_catalog.h"
 
 namespace tokenmill::app {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "engine/models/config.h"
-#include "engine/models/weights.h"
+#include "engine/models/weight_catalog.h"
 #include "engine/sampling.h"
 
 namespace tokenmill::io {

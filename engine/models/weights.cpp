@@ -15,23 +15,6 @@ int64_t aligned(int64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * 
 
 RowSlice whole_tensor(std::string name, int64_t num_rows) { return {std::move(name), num_rows, {0, num_rows}}; }
 
-void WeightCatalog::add(WeightSource source) {
-  const std::string name = source.name;
-  if (!sources_.emplace(name, std::move(source)).second) {
-    throw Error(ErrorKind::kIo, "{}: tensor {} appears twice", where_, name);
-  }
-}
-
-const WeightSource* WeightCatalog::find(const std::string& name) const {
-  const auto it = sources_.find(name);
-  return it == sources_.end() ? nullptr : &it->second;
-}
-
-const WeightSource& WeightCatalog::at(const std::string& name) const {
-  if (const WeightSource* source = find(name)) return *source;
-  throw Error(ErrorKind::kIo, "{}: tensor {} is missing, the model's configuration asks for it; is the checkpoint complete?", where_, name);
-}
-
 struct WeightBuilder::Item {
   enum class Kind { kLinear, kEmbedding, kVector } kind;
   LinearSpec spec;

@@ -33,6 +33,10 @@ include(cuda)
 
 # tm_add_library(NAME SOURCES a.cpp ... [CUDA b.cu c.cpp ...] LINK PUBLIC x PRIVATE y)
 # CUDA: sources that need the CUDA toolkit. TOKENMILL_CUDA=off leaves them out, emulated builds .cu files as C++.
+# Target whole_libraries links every library in whole with what it names in LINK: what it calls and does not name is an
+# undefined reference there, always, and not only where a program happens to need that object.
+file(WRITE ${CMAKE_BINARY_DIR}/whole_library.cpp "int main() {}\n")
+add_custom_target(whole_libraries)
 function(tm_add_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;CUDA;LINK" ${ARGN})
   add_library(${name} STATIC ${arg_SOURCES})
@@ -41,6 +45,11 @@ function(tm_add_library name)
     tm_cuda_sources(${arg_CUDA})
     target_sources(${name} PRIVATE ${arg_CUDA})
     target_link_libraries(${name} PUBLIC tokenmill::gpu)
+  endif()
+  if(NOT name MATCHES "^tokenmill_test")
+    add_executable(whole_${name} EXCLUDE_FROM_ALL ${CMAKE_BINARY_DIR}/whole_library.cpp)
+    target_link_libraries(whole_${name} PRIVATE $<LINK_LIBRARY:WHOLE_ARCHIVE,${name}>)
+    add_dependencies(whole_libraries whole_${name})
   endif()
 endfunction()
 
