@@ -10,6 +10,7 @@
 #include "app/job_file.h"
 #include "app/version.h"
 #include "kernels/core/error.h"
+#include "parallel/mpi.h"
 
 namespace tokenmill::app {
 namespace {
@@ -198,7 +199,7 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
     return line;
   }
   if (arguments[0] == "--version") {
-    line.text = fmt::format("tokenmill {}\n", kVersion);
+    line.text = fmt::format("tokenmill {}{}\n", kVersion, parallel::kHasMpi ? "" : ", one rank: built without MPI");
     return line;
   }
   if (arguments.size() == 2 && arguments[0] == "bench" && (arguments[1] == "--help" || arguments[1] == "-h")) {

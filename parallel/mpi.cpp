@@ -192,8 +192,32 @@ void wait_quietly(MPI_Request& request) {
   }
 }
 
-std::optional<LauncherProblem> check_launcher(
+namespace {
+
+/// Built without MPI: the launcher's own number of processes counts, Slurm's where mpirun runs inside of a step does
+/// not.
+std::optional<LauncherProblem> check_alone(
     const std::function<std::optional<std::string>(const std::string&)>& variable) {
+  for (const auto& [size_name, rank_name] :
+       {std::pair("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), std::pair("PMI_SIZE", "PMI_RANK"),
+        std::pair("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")}) {
+    const auto size = variable(size_name);
+    if (!size) continue;
+    if (std::atoll(size->c_str()) <= 1) return std::nullopt;
+    return LauncherProblem{
+        .text = fmt::format("this program was built without MPI (TOKENMILL_MPI=off), so each of the launcher's {} "
+                            "processes ({}) would do the whole job; start it alone, or use a build with MPI",
+                            *size, size_name),
+        .prints = variable(rank_name).value_or("0") == "0"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<LauncherProblem> check_launcher(
+    const std::function<std::optional<std::string>(const std::string&)>& variable, bool has_mpi) {
+  if (!has_mpi) return check_alone(variable);
   const auto tasks = variable("SLURM_STEP_NUM_TASKS");
   if (!tasks || std::atoll(tasks->c_str()) <= 1) return std::nullopt;
   for (const char* manager : {"PMIX_RANK", "PMI_RANK", "OMPI_COMM_WORLD_SIZE"})
@@ -208,7 +232,7 @@ std::optional<LauncherProblem> check_launcher(
   return problem;
 }
 
-std::optional<LauncherProblem> check_launcher() { return check_launcher(environment_variable); }
+std::optional<LauncherProblem> check_launcher() { return check_launcher(environment_variable, kHasMpi); }
 
 namespace {
 std::atomic<MpiSession*> live_session = nullptr;

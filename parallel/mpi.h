@@ -125,16 +125,23 @@ class BackOff {
 /// MPI_Wait for long waits: tests with a BackOff instead of spinning.
 void wait_quietly(MPI_Request& request);
 
+#ifdef TOKENMILL_ONE_RANK
+inline constexpr bool kHasMpi = false;
+#else
+inline constexpr bool kHasMpi = true;  ///< false: built with TOKENMILL_MPI=off, for one rank (one_rank/mpi.h)
+#endif
+
 /// A launcher that would start every process as a world of its own.
 struct LauncherProblem {
   std::string text;     ///< for the user
   bool prints = false;  ///< true in the one process of the step that should print; all of them exit with code 2
 };
-/// To be called before MPI_Init. Finds a Slurm step of several tasks without a process manager (srun --mpi=none): each
-/// task would see a world of one rank and do the whole job. `variable` looks up the environment.
+/// To be called before MPI_Init. Finds a Slurm step of several tasks without a process manager (srun --mpi=none), and
+/// without MPI any launcher of several processes: each would see a world of one rank and do the whole job. `variable`
+/// looks up the environment.
 std::optional<LauncherProblem> check_launcher(
-    const std::function<std::optional<std::string>(const std::string&)>& variable);
-/// The same for this process's environment.
+    const std::function<std::optional<std::string>(const std::string&)>& variable, bool has_mpi);
+/// The same for this process's environment and this build.
 std::optional<LauncherProblem> check_launcher();
 
 /// What a fatal error does to the process: app says which exit code a kind has and how a message is printed.

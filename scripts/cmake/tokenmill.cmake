@@ -55,11 +55,14 @@ endfunction()
 
 # tm_add_test(folder/x_test.cpp LINK libs... [RANKS n] [LABELS l...] [TIMEOUT s] [ENVIRONMENT A=b...])
 # Adds the file to its folder's one test program (test_<folder>) and registers the file's cases as one CTest test.
-# RANKS n: a program of its own (mpi main), run under mpiexec -n n, label "mpi".
+# RANKS n: a program of its own (mpi main), run under mpiexec -n n, label "mpi". TOKENMILL_MPI=off leaves all with that label out.
 function(tm_add_test file)
   cmake_parse_arguments(arg "" "RANKS;TIMEOUT" "LINK;LABELS;ENVIRONMENT" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
+  endif()
+  if(NOT TOKENMILL_MPI AND (arg_RANKS OR "mpi" IN_LIST arg_LABELS))
+    return()
   endif()
   get_filename_component(folder ${file} DIRECTORY)
   get_filename_component(base ${file} NAME_WE)
