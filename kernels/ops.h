@@ -314,6 +314,9 @@ struct OpsOptions {
   /// Of device memory for long contexts in decode, whose splits are computed apart as far as it reaches. Results do not
   /// depend on it.
   int64_t attention_part_bytes = int64_t{64} << 20;
+  /// Of a CUDA device: how many decoding sequences whose contexts lie in the same KV blocks read these together, at
+  /// most; 1: none do, 0: as many as leave the device busy. Results do not depend on it.
+  int attention_mates = 0;
 };
 
 /// The backend of a device. Throws Error(kConfig) naming the choices when the CPU lacks the ISA asked for, and

@@ -50,10 +50,12 @@ Result bench_linear(Ops& ops, const Limits& limits, const LinearShape& shape, do
 
 namespace {
 
-/// Step tensors and pages of sequences of one length, blocks dealt out in turn.
+/// Step tensors and pages of sequences of one length, blocks dealt out in turn; those of common tokens are the first
+/// sequence's.
 struct Pages {
   Pages(Ops& ops, const AttentionShape& s)
-      : spec{.num_layers = 1,
+      : common(s.common),
+        spec{.num_layers = 1,
              .num_kv_heads = s.num_kv_heads,
              .k_dim = s.head_dim,
              .v_dim = s.head_dim,
@@ -69,7 +71,8 @@ struct Pages {
         ids(ops, DType::kI32, {s.sequences * s.context}) {
     for (int64_t i = 0; i < s.sequences; ++i) {
       for (int64_t b = 0; b < blocks_per_sequence; ++b) {
-        table.host().row<int32_t>(i)[b] = static_cast<int32_t>(b * s.sequences + i);
+        const bool is_own = b >= common / spec.block_size;
+        table.host().row<int32_t>(i)[b] = static_cast<int32_t>(b * s.sequences + (is_own ? i : 0));
       }
     }
     table.upload();
@@ -80,8 +83,9 @@ struct Pages {
     for (int64_t s = 0; s < sequences; ++s) {
       for (int64_t p = context - tokens; p < context; ++p, ++t) {
         positions.host().as<int64_t>()[t] = p;
+        const bool is_own = s == 0 || p >= common;
         slots.host().as<int64_t>()[t] =
-            table.host().row<int32_t>(s)[p / spec.block_size] * spec.block_size + p % spec.block_size;
+            is_own ? table.host().row<int32_t>(s)[p / spec.block_size] * spec.block_size + p % spec.block_size : -1;
       }
       cu_seqlens.host().as<int32_t>()[s + 1] = static_cast<int32_t>(t);
       seq_lens.host().as<int64_t>()[s] = context;
@@ -96,6 +100,7 @@ struct Pages {
     step.num_groups = 1;
     return step;
   }
+  int64_t common;
   KvSpec spec;
   int64_t blocks_per_sequence;
   Buffer storage;
@@ -103,19 +108,21 @@ struct Pages {
   Tensor positions, cu_seqlens, seq_lens, table, slots, ids;
 };
 
-/// One element of the output of a token that sees `visible` positions of its sequence.
+/// One element of the output of a token that sees `visible` positions of its sequence, whose tokens are rows of k and v
+/// from kv_row on, the common ones rows from 0 on.
 double reference_element(const AttentionShape& s, Tensor& q, int64_t q_row, Tensor& k, Tensor& v, int64_t kv_row,
                          int64_t visible, int64_t head, int64_t dim, float scale) {
   const int64_t kv_head = head / (s.num_heads / s.num_kv_heads);
   double sum = 0, out = 0;
   for (int64_t p = 0; p < visible; ++p) {
+    const int64_t row = p < s.common ? p : kv_row + p;
     double score = 0;
     for (int64_t d = 0; d < s.head_dim; ++d) {
-      score += q.get(q_row, head * s.head_dim + d) * k.get(kv_row + p, kv_head * s.head_dim + d);
+      score += q.get(q_row, head * s.head_dim + d) * k.get(row, kv_head * s.head_dim + d);
     }
     const double weight = std::exp(score * scale);
     sum += weight;
-    out += weight * v.get(kv_row + p, kv_head * s.head_dim + dim);
+    out += weight * v.get(row, kv_head * s.head_dim + dim);
   }
   return out / sum;
 }
@@ -124,8 +131,9 @@ double reference_element(const AttentionShape& s, Tensor& q, int64_t q_row, Tens
 
 Result bench_attention(Ops& ops, const Limits& limits, const AttentionShape& s, double seconds) {
   Result result{.family = s.new_tokens == 1 ? "attention_decode" : "attention_prefill",
-                .shape = fmt::format("{} x {} of {} tokens, heads {}/{}, dim {}", s.sequences, s.new_tokens, s.context,
-                                     s.num_heads, s.num_kv_heads, s.head_dim),
+                .shape = fmt::format("{} x {} of {} tokens{}, heads {}/{}, dim {}", s.sequences, s.new_tokens,
+                                     s.context, s.common > 0 ? fmt::format(" ({} common)", s.common) : "", s.num_heads,
+                                     s.num_kv_heads, s.head_dim),
                 .dtype = s.dtype};
   Pages pages(ops, s);
   const int64_t all = s.sequences * s.context, tokens = s.sequences * s.new_tokens;
@@ -159,8 +167,9 @@ Result bench_attention(Ops& ops, const Limits& limits, const AttentionShape& s, 
   double visible = 0;  // query-key pairs of one head
   for (int64_t i = 0; i < s.new_tokens; ++i) visible += static_cast<double>(s.context - i);
   const double pairs = visible * static_cast<double>(s.sequences * s.num_heads);
+  const int64_t stored = all - (s.sequences - 1) * s.common;
   rate(result, limits, 4.0 * pairs * static_cast<double>(s.head_dim),
-       static_cast<double>(all * s.num_kv_heads * s.head_dim * 2 * dtype_size(s.dtype)));
+       static_cast<double>(stored * s.num_kv_heads * s.head_dim * 2 * dtype_size(s.dtype)));
   return result;
 }
 
@@ -186,14 +195,18 @@ std::vector<LinearShape> default_linear_shapes(DeviceKind kind) {
 std::vector<AttentionShape> default_attention_shapes(DeviceKind kind) {
   std::vector<AttentionShape> shapes;
   if (kind == DeviceKind::kCuda) {
-    for (const auto& [sequences, tokens, context] : {std::tuple<int64_t, int64_t, int64_t>{1, 1, 32768},
-                                                     {16, 1, 4096},
-                                                     {64, 1, 4096},
-                                                     {256, 1, 1024},
-                                                     {1, 2048, 2048},
-                                                     {1, 8192, 8192},
-                                                     {1, 2048, 16384}}) {
-      shapes.push_back({sequences, tokens, context, 32, 8, 128, DType::kBF16});
+    for (const auto& [sequences, tokens, context, common] :
+         {std::tuple<int64_t, int64_t, int64_t, int64_t>{1, 1, 32768, 0},
+          {16, 1, 4096, 0},
+          {16, 1, 4096, 3072},
+          {64, 1, 4096, 0},
+          {64, 1, 4096, 3072},
+          {256, 1, 1024, 0},
+          {256, 1, 2048, 1024},
+          {1, 2048, 2048, 0},
+          {1, 8192, 8192, 0},
+          {1, 2048, 16384, 0}}) {
+      shapes.push_back({sequences, tokens, context, 32, 8, 128, DType::kBF16, common});
     }
     return shapes;
   }

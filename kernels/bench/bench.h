@@ -52,6 +52,7 @@ struct AttentionShape {
   int64_t context;     ///< tokens per sequence, the new ones included
   int64_t num_heads, num_kv_heads, head_dim;
   DType dtype;
+  int64_t common = 0;  ///< so many of its first tokens every sequence has in common with the others, in the same blocks
 };
 /// One layer. Throws Error(kInternal) when the result is wrong.
 Result bench_attention(Ops& ops, const Limits& limits, const AttentionShape& shape, double seconds = 0.3);

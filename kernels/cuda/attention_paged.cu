@@ -23,12 +23,13 @@ __device__ void merge_row(const AttentionCall<T>& call, const AttentionMerge& me
            (kv_head * group + row % group) * kDim;
   for (int d = static_cast<int>(threadIdx.x); d < kDim; d += kMergeThreads) {
     float max = kNothingSeen, sum = 0, value = 0;
-    for (int i = 0; i < merge.num_parts; ++i) {
-      const float* part = parts.part<kDim>(merge.first_part + i, kv_head, heads);
-      const FoldWeights weights(max, part[kSmallRows * kDim + row], factor);
+    for (int i = 0; i < merge.num_splits; ++i) {
+      const int64_t part = static_cast<int64_t>(merge.first_part + i * merge.num_rows + row) * heads + kv_head;
+      const float2 end = parts.ends[part];
+      const FoldWeights weights(max, end.x, factor);
       max = weights.top;
-      sum = weights.fold(sum, part[kSmallRows * (kDim + 1) + row]);
-      value = weights.fold(value, part[row * kDim + d]);
+      sum = weights.fold(sum, end.y);
+      value = weights.fold(value, parts.outs[part * kDim + d]);
     }
     out[d] = narrow<T>(value * (1.0f / sum));
   }
@@ -44,37 +45,42 @@ __global__ void merge_attention_kernel(AttentionCall<T> call, AttentionWork work
   }
 }
 
-int64_t part_elements(int64_t head_dim) { return kSmallRows * (head_dim + 2); }
-
 }  // namespace
 
 void PagedAttention::prepare(DType dtype, int64_t head_dim) {
-  if (parts_.data() == nullptr) parts_ = memory_.allocate(part_bytes_);
+  if (parts_.data() == nullptr) parts_ = memory_.allocate(limits_.part_bytes);
   const int64_t bytes = folded_bytes(dtype, head_dim);
   if (folded_.num_bytes() < bytes) folded_ = memory_.allocate(bytes);
 }
 
-AttentionShape PagedAttention::shape_of(const KvSpec& spec, int64_t num_heads, int64_t window) const {
-  const int64_t bytes = spec.num_kv_heads * part_elements(spec.k_dim) * int64_t{sizeof(float)};
+AttentionShape PagedAttention::shape_of(const KvSpec& spec, int kv_group, int64_t num_heads, int64_t window) const {
+  const int64_t bytes = spec.num_kv_heads * (spec.k_dim + 2) * int64_t{sizeof(float)};  // of a row's state
   return {.tiles = tiles_,
           .group = static_cast<int32_t>(num_heads / spec.num_kv_heads),
-          .max_parts = static_cast<int32_t>(part_bytes_ / bytes),
+          .kv_group = kv_group,
+          .block_size = static_cast<int32_t>(spec.block_size),
+          .max_parts = static_cast<int32_t>(limits_.part_bytes / bytes),
+          .mates = limits_.mates,
+          .busy_items = static_cast<int32_t>((num_multiprocessors_ + spec.num_kv_heads - 1) / spec.num_kv_heads),
           .window = window};
 }
 
-int64_t PagedAttention::workspace_bytes(const WorkspaceRequest& request) {
+int64_t PagedAttention::workspace_bytes(const WorkspaceRequest& request, std::span<const int> kv_groups) {
   int64_t lists = 0, folded = 0;
-  for (const KvSpec& spec : request.kv_groups) {
+  for (const int group : kv_groups) {
+    const KvSpec& spec = request.kv_groups[static_cast<size_t>(group)];
     folded = std::max(folded, folded_bytes(spec.dtype, spec.k_dim));
-    const AttentionShape shape = shape_of(spec, request.num_heads, spec.window);
+    const AttentionShape shape = shape_of(spec, group, request.num_heads, spec.window);
     lists += AttentionPlans::bytes(shape, request.max_num_tokens, request.max_num_tokens);
   }
-  return request.kv_groups.empty() ? 0 : part_bytes_ + lists + folded;
+  return kv_groups.empty() ? 0 : limits_.part_bytes + lists + folded;
 }
 
-void PagedAttention::reserve(const KvSpec& spec, const WorkspaceRequest& request) {
+void PagedAttention::reserve(int kv_group, const WorkspaceRequest& request) {
+  const KvSpec& spec = request.kv_groups[static_cast<size_t>(kv_group)];
   // No step has more sequences than tokens.
-  plans_.reserve(shape_of(spec, request.num_heads, spec.window), request.max_num_tokens, request.max_num_tokens);
+  plans_.reserve(shape_of(spec, kv_group, request.num_heads, spec.window), request.max_num_tokens,
+                 request.max_num_tokens);
 }
 
 int PagedAttention::resident_blocks(const void* kernel, int threads, int shared_bytes) {
@@ -93,13 +99,18 @@ PagedAttention::Launches PagedAttention::start(cudaStream_t stream, const StepTe
                                                int64_t num_heads, const AttentionParams& params) {
   TM_ASSERT(params.scale > 0, "attention with a scale of {}; it must be positive", params.scale);
   const KvSpec& spec = kv.pool->spec();
-  const AttentionShape shape = shape_of(spec, num_heads, params.window);
+  const AttentionShape shape = shape_of(spec, kv.group, num_heads, params.window);
   const int64_t num_tokens = step.positions.cols(), num_sequences = step.seq_lens.cols();
   const int64_t positions = step.groups[static_cast<size_t>(kv.group)].block_table.cols() * spec.block_size;
   const int64_t num_splits = (positions + tiles_.split - 1) / tiles_.split;
-  const int64_t apart = num_splits > 1 ? std::min<int64_t>(shape.max_parts, num_splits * num_sequences) : 0;
-  return {.work = plans_.work(shape, step, stream),
-          .parts = static_cast<float*>(parts_.data()),
+  const int64_t apart =
+      num_splits > 1 ? std::min<int64_t>(shape.max_parts / shape.group, num_splits * num_sequences) : 0;
+  const AttentionWork work = plans_.work(shape, step, stream);
+  auto* outs = static_cast<float*>(parts_.data());
+  return {.work = work,
+          .parts = {.outs = outs,
+                    .ends = reinterpret_cast<float2*>(outs + shape.max_parts * spec.num_kv_heads * spec.k_dim),
+                    .shares = work.shares},
           .units = (num_tokens * shape.group / tiles_.rows + num_sequences + apart) * spec.num_kv_heads,
           .merges = apart > 0};
 }
@@ -116,7 +127,7 @@ void PagedAttention::merge(cudaStream_t stream, const AttentionCall<T>& call, co
                        .smem = 0,
                        .stream = stream,
                        .name = "merge_attention"},
-                      call, launches.work, AttentionParts{launches.parts}));
+                      call, launches.work, launches.parts));
 }
 
 #define TM_MERGE(T, kDim) \

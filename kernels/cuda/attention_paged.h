@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "kernels/cuda/attention.h"
@@ -13,6 +14,11 @@
 
 namespace tokenmill::cuda {
 
+struct AttentionLimits {
+  int64_t part_bytes;  ///< device memory for the splits that are computed apart; taken by prepare()
+  int32_t mates;       ///< as in AttentionShape
+};
+
 /// What the attention backends with matrix instructions have in common: the work lists of a step, the memory that they
 /// keep, the sizes of launches, and the kernel that merges splits which were computed apart.
 class PagedAttention {
@@ -23,23 +29,19 @@ class PagedAttention {
 
   /// Takes the memory that does not depend on a step's size, for such heads. Before any step that has them.
   void prepare(DType dtype, int64_t head_dim);
-  /// The rest, for a group of layers in steps of at most these sizes.
-  void reserve(const KvSpec& spec, const WorkspaceRequest& request);
+  /// The rest, for a KV group of the request in steps of at most these sizes.
+  void reserve(int kv_group, const WorkspaceRequest& request);
   void start_step() { plans_.start_step(); }
   /// As Ops::attention; the pool's heads are of a kind that the backend has a kernel for.
   virtual void run(cudaStream_t stream, const TensorView& out, const TensorView& q, const StepTensors& step, KvLayer kv,
                    const AttentionParams& params) = 0;
-  /// Bytes that steps of these sizes take at most; request.kv_groups: those that this backend computes.
-  int64_t workspace_bytes(const WorkspaceRequest& request);
+  /// Bytes that steps of these sizes take at most for some of the request's KV groups: those that this backend
+  /// computes.
+  int64_t workspace_bytes(const WorkspaceRequest& request, std::span<const int> kv_groups);
 
  protected:
-  /// part_bytes: of device memory for the splits that are computed apart; taken by prepare().
-  PagedAttention(CudaMemory& memory, int num_multiprocessors, int64_t part_bytes, AttentionTiles tiles)
-      : memory_(memory),
-        plans_(memory),
-        num_multiprocessors_(num_multiprocessors),
-        part_bytes_(part_bytes),
-        tiles_(tiles) {}
+  PagedAttention(CudaMemory& memory, int num_multiprocessors, AttentionLimits limits, AttentionTiles tiles)
+      : memory_(memory), plans_(memory), num_multiprocessors_(num_multiprocessors), limits_(limits), tiles_(tiles) {}
 
   /// Bytes that blocks keep between splits, for such heads.
   virtual int64_t folded_bytes(DType dtype, int64_t head_dim) = 0;
@@ -50,7 +52,7 @@ class PagedAttention {
   /// What the launches of one call need.
   struct Launches {
     AttentionWork work;
-    float* parts;
+    AttentionParts parts;
     int64_t units;  ///< items times KV heads, at most
     bool merges;    ///< some splits may be computed apart
   };
@@ -79,12 +81,12 @@ class PagedAttention {
   void merge(cudaStream_t stream, const AttentionCall<T>& call, const Launches& launches);
 
  private:
-  AttentionShape shape_of(const KvSpec& spec, int64_t num_heads, int64_t window) const;
+  AttentionShape shape_of(const KvSpec& spec, int kv_group, int64_t num_heads, int64_t window) const;
 
   CudaMemory& memory_;
   AttentionPlans plans_;
   int num_multiprocessors_;
-  int64_t part_bytes_;
+  AttentionLimits limits_;
   AttentionTiles tiles_;
   Buffer parts_, folded_;
   std::map<const void*, int> resident_;  // by kernel

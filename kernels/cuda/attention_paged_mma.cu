@@ -1,17 +1,17 @@
 // attention, backend "paged_mma": formula in kernels/ops.h; bf16 and f16, k_dim == v_dim of 64, 96, 128 or 256, sm_80
 // and later.
 // Work:   blocks walk over the step's work list (attention_plan.cu) times the KV heads. Rows are tokens times the query
-//         heads of a group, so keys and values are read once for all of them: 64 rows in prefill, 16 in decode. Tiles
-//         of 64 positions come through the block table by cp.async, one tile ahead of the products (m16n8k16). A decode
-//         row's splits of 512 positions are computed by different blocks, and a second kernel merges them
-//         (attention_paged.cu).
+//         heads of a group, so keys and values are read once for all of them: 64 rows in prefill, 16 in decode, up to 64
+//         there over a split that lies in the same KV blocks for several sequences. Tiles of 64 positions come through
+//         the block table by cp.async, one tile ahead of the products (m16n8k16). A decode row's splits of 512
+//         positions are computed by different blocks, and a second kernel merges them (attention_paged.cu).
 // Order:  attention_walk.cuh; splits are merged in ascending order, by the same function in both kernels.
 // Bytes:  keys and values once per row tile; q and out once; parts of (head size + 2) floats per decode row and split.
 // Rounds: the weights of the second product to the dtype; the sum of weights is of the rounded ones.
 // Limits: a NaN or infinity among a sequence's own values reaches earlier rows of the same chunk where they share a
 // tile
 //         of positions.
-// Spills: 20 bytes in heads of 256 on sm_90a, none elsewhere (kernels/README.md). Measured: not yet on a device.
+// Spills: none (kernels/README.md). Measured: not yet on a device.
 #include "kernels/cuda/attention_paged_mma.h"
 #include "kernels/cuda/attention_walk.cuh"
 
@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(MmaBlock<kDim>::kThreads)
   for (int unit = static_cast<int>(blockIdx.x); unit < units; unit += static_cast<int>(gridDim.x)) {
     const AttentionItem item = work.items[unit / heads];
     const AttentionRows<T, kDim> rows(call, item, unit % heads);
-    if (item.num_rows <= kSmallRows) {
+    if (item.num_rows <= kMmaSmallRows) {
       AttentionWalk<T, kDim, 1>(rows, shared, folded.own()).compute(parts, wide);
     } else {
       AttentionWalk<T, kDim, 4>(rows, shared, folded.own()).compute(parts, wide);
@@ -55,8 +55,8 @@ void dispatch_kernel(DType dtype, int64_t head_dim, Function&& function) {
 
 }  // namespace
 
-PagedMmaAttention::PagedMmaAttention(CudaMemory& memory, int num_multiprocessors, int64_t part_bytes)
-    : PagedAttention(memory, num_multiprocessors, part_bytes, {.rows = kMmaRows, .split = kKvSplit}) {}
+PagedMmaAttention::PagedMmaAttention(CudaMemory& memory, int num_multiprocessors, AttentionLimits limits)
+    : PagedAttention(memory, num_multiprocessors, limits, {.rows = kMmaRows, .small_rows = kMmaSmallRows, .split = kKvSplit}) {}
 
 bool PagedMmaAttention::has_kernel(DType dtype, int64_t k_dim, int64_t v_dim) {
   return (dtype == DType::kBF16 || dtype == DType::kF16) && k_dim == v_dim &&
@@ -86,7 +86,7 @@ void PagedMmaAttention::launch(cudaStream_t stream, const TensorView& out, const
   const AttentionCall<T> call = make_attention_call<T>(out, q, step, kv, params);
   const Launches launches = start(stream, step, kv, call.num_heads, params);
   walk(stream, attention_paged_mma_kernel<T, kDim>, {"attention_paged_mma", Block::kThreads, Block::kSharedBytes},
-       launches, call, launches.work, AttentionParts{launches.parts}, FoldedStates<kDim>{folded()}, all_aligned({q}));
+       launches, call, launches.work, launches.parts, FoldedStates<kDim>{folded()}, all_aligned({q}));
   merge<T, kDim>(stream, call, launches);
 }
 

@@ -8,7 +8,7 @@ namespace tokenmill::cuda {
 /// Attention with matrix instructions over paged keys and values (attention_paged_mma.cu).
 class PagedMmaAttention final : public PagedAttention {
  public:
-  PagedMmaAttention(CudaMemory& memory, int num_multiprocessors, int64_t part_bytes);
+  PagedMmaAttention(CudaMemory& memory, int num_multiprocessors, AttentionLimits limits);
   /// 16-bit types, keys and values of 64, 96, 128 or 256 dimensions.
   static bool has_kernel(DType dtype, int64_t k_dim, int64_t v_dim);
   /// Shared memory that a block takes at this head size.

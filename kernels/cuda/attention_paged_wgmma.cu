@@ -1,9 +1,9 @@
 // attention, backend "paged_wgmma": formula in kernels/ops.h; bf16 and f16, k_dim == v_dim of 64 or 128, sm_90a.
 // Work:   one block per multiprocessor walks over the step's work list (attention_plan.cu) times the KV heads. Rows are
-//         tokens times the query heads of a group: 128 in prefill, at most 16 in decode. Tiles of 128 positions come
-//         through the block table by tensor copies (one map of the whole pool) into a ring of two stages. A decode
-//         row's splits of 1024 positions are computed by different blocks and merged by a second kernel
-//         (attention_paged.cu).
+//         tokens times the query heads of a group: 128 in prefill, at most 16 in decode, up to 128 there over a split
+//         that lies in the same KV blocks for several sequences. Tiles of 128 positions come through the block table by
+//         tensor copies (one map of the whole pool) into a ring of two stages. A decode row's splits of 1024 positions
+//         are computed by different blocks and merged by a second kernel (attention_paged.cu).
 // Order:  attention_wgmma_walk.cuh; splits are merged in ascending order, by the same function in both kernels.
 // Bytes:  keys and values once per row tile; q and out once; parts of (head size + 2) floats per decode row and split,
 //         and as much per row and 1024 positions of prefill (written and read once).
@@ -88,9 +88,9 @@ CUtensorMap map_of(const CudaKvPool& pool) {
 
 }  // namespace
 
-PagedWgmmaAttention::PagedWgmmaAttention(CudaMemory& memory, int num_multiprocessors, int64_t part_bytes)
-    : PagedAttention(memory, num_multiprocessors, part_bytes,
-                     {.rows = WgmmaBlock<64>::kRows, .split = WgmmaBlock<64>::kSplit}) {}
+PagedWgmmaAttention::PagedWgmmaAttention(CudaMemory& memory, int num_multiprocessors, AttentionLimits limits)
+    : PagedAttention(memory, num_multiprocessors, limits,
+                     {.rows = WgmmaBlock<64>::kRows, .small_rows = 64, .split = WgmmaBlock<64>::kSplit}) {}
 
 bool PagedWgmmaAttention::has_kernel(DType dtype, int64_t k_dim, int64_t v_dim) {
   return (dtype == DType::kBF16 || dtype == DType::kF16) && k_dim == v_dim && (k_dim == 64 || k_dim == 128);
@@ -119,7 +119,7 @@ void PagedWgmmaAttention::launch(cudaStream_t stream, const TensorView& out, con
   const AttentionCall<T> call = make_attention_call<T>(out, q, step, kv, params);
   const Launches launches = start(stream, step, kv, call.num_heads, params);
   walk(stream, attention_paged_wgmma_kernel<T, kDim>, {"attention_paged_wgmma", Block::kThreads, Block::kSharedBytes},
-       launches, call, launches.work, AttentionParts{launches.parts}, folded(), map_of(pool),
+       launches, call, launches.work, launches.parts, folded(), map_of(pool),
        kv.layer * pool.layout().layer_elements / kDim, all_aligned({q}));
   merge<T, kDim>(stream, call, launches);
 }

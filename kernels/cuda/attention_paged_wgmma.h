@@ -8,7 +8,7 @@ namespace tokenmill::cuda {
 /// Attention over paged keys and values with Hopper's matrix instructions and copies (attention_paged_wgmma.cu).
 class PagedWgmmaAttention final : public PagedAttention {
  public:
-  PagedWgmmaAttention(CudaMemory& memory, int num_multiprocessors, int64_t part_bytes);
+  PagedWgmmaAttention(CudaMemory& memory, int num_multiprocessors, AttentionLimits limits);
   /// 16-bit types, keys and values of 64 or 128 dimensions.
   static bool has_kernel(DType dtype, int64_t k_dim, int64_t v_dim);
   /// Shared memory that a block takes at this head size.

@@ -11,8 +11,8 @@ namespace tokenmill::cuda {
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kNothingSeen = -INFINITY;
 
-/// Rows of a row tile of "paged_mma"; one with at most kSmallRows is computed by the warps in another division.
-constexpr int kMmaRows = 64;
+/// Rows of a row tile of "paged_mma"; one with at most kMmaSmallRows is computed by the warps in another division.
+constexpr int kMmaRows = 64, kMmaSmallRows = 16;
 
 /// Sizes of a block of "paged_mma". Shared memory: two stages of (keys, values), the queries, the warps' maxima.
 template <int kDim>
@@ -24,15 +24,6 @@ struct MmaBlock {
   static constexpr int kQueries = 4 * kTileBytes;
   static constexpr int kMaxima = kQueries + kMmaRows * kDim * 2;
   static constexpr int kSharedBytes = kMaxima + kWarps * 16 * static_cast<int>(sizeof(float));
-};
-
-/// State of the splits that are computed apart. Part p of KV head h is [16][head size] outputs, 16 maxima, 16 sums.
-struct AttentionParts {
-  float* data;
-  template <int kDim>
-  __device__ float* part(int index, int kv_head, int num_kv_heads) const {
-    return data + (static_cast<int64_t>(index) * num_kv_heads + kv_head) * (kSmallRows * (kDim + 2));
-  }
 };
 
 /// Where blocks keep the state of a walk's splits while they compute the next: kFloats of each thread, a block's

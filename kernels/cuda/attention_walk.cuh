@@ -244,19 +244,17 @@ struct AttentionWalk {
     }
   }
 
-  __device__ __forceinline__ void store_part(const State& state, const AttentionParts& parts) const {
-    float* part = parts.part<kDim>(rows.item.part, rows.kv_head, rows.call.layout.num_kv_heads);
+  __device__ __forceinline__ void store_parts(const State& state, const AttentionParts& parts) const {
     GPU_UNROLL for (int r = 0; r < 2; ++r) {
       const int row = tile_row(r);
       if (row >= rows.item.num_rows) continue;
+      const int64_t part = parts.of(rows.item, row, rows.kv_head, rows.call.layout.num_kv_heads);
+      float* out = parts.outs + part * kDim + 2 * (lane % 4);
       GPU_UNROLL for (int n = 0; n < kOutTiles; ++n) {
-        float* pair = part + row * kDim + 8 * (column_warp * kOutTiles + n) + 2 * (lane % 4);
+        float* pair = out + 8 * (column_warp * kOutTiles + n);
         *reinterpret_cast<float2*>(pair) = make_float2(state.out[n][2 * r], state.out[n][2 * r + 1]);
       }
-      if (column_warp == 0 && lane % 4 == 0) {
-        part[kSmallRows * kDim + row] = state.max[r];
-        part[kSmallRows * (kDim + 1) + row] = state.sum[2 * r];
-      }
+      if (column_warp == 0 && lane % 4 == 0) parts.ends[part] = make_float2(state.max[r], state.sum[2 * r]);
     }
   }
 
@@ -264,7 +262,7 @@ struct AttentionWalk {
     load_queries(wide);
     int begin = rows.low / kKvTile, end = (rows.high + kKvTile - 1) / kKvTile;
     const int split = rows.item.split;
-    const bool apart = kRowWarps == 1 && split >= 0;
+    const bool apart = split >= 0;
     if (apart) {
       constexpr int kTiles = kKvSplit / kKvTile;
       begin = begin > split * kTiles ? begin : split * kTiles;
@@ -273,7 +271,7 @@ struct AttentionWalk {
     State state;
     run(state, begin, end, apart);
     if (apart) {
-      store_part(state, parts);
+      store_parts(state, parts);
     } else {
       store_out(state);
     }

@@ -81,8 +81,11 @@ struct WgmmaWalk {
         lane(static_cast<int>(threadIdx.x) % 32),
         warp(static_cast<int>(threadIdx.x) / 32 % 4),
         takes_turns(item_rows.item.num_rows > 64),
-        visible(item_rows, 64 * group, last_row(item_rows, group), {tile_row(0), tile_row(1)}) {}
+        visible(item_rows, first_row(item_rows, group), last_row(item_rows, group), {tile_row(0), tile_row(1)}) {}
 
+  static __device__ int first_row(const AttentionRows<T, kDim>& rows, int group) {
+    return 64 * group < rows.item.num_rows ? 64 * group : 0;
+  }
   static __device__ int last_row(const AttentionRows<T, kDim>& rows, int group) {
     const int last = 64 * group + 63, of_all = rows.item.num_rows - 1;
     return last < of_all ? last : of_all;
@@ -265,19 +268,15 @@ struct WgmmaWalk {
       }
     }
   }
-  __device__ __forceinline__ void store_part(const State& state, const AttentionParts& parts) const {
-    float* part = parts.part<kDim>(rows.item.part, rows.kv_head, rows.call.layout.num_kv_heads);
+  __device__ __forceinline__ void store_parts(const State& state, const AttentionParts& parts) const {
     GPU_UNROLL for (int r = 0; r < 2; ++r) {
-      const int row = tile_row(r);
-      if (row >= rows.item.num_rows) continue;
-      float* out = part + row * kDim + 2 * (lane % 4);
+      if (tile_row(r) >= rows.item.num_rows) continue;
+      const int64_t part = parts.of(rows.item, tile_row(r), rows.kv_head, rows.call.layout.num_kv_heads);
+      float* out = parts.outs + part * kDim + 2 * (lane % 4);
       GPU_UNROLL for (int n = 0; n < kDim / 8; ++n) {
         *reinterpret_cast<float2*>(out + 8 * n) = make_float2(state.out[4 * n + 2 * r], state.out[4 * n + 2 * r + 1]);
       }
-      if (lane % 4 == 0) {
-        part[kSmallRows * kDim + row] = state.max[r];
-        part[kSmallRows * (kDim + 1) + row] = state.sum[r];
-      }
+      if (lane % 4 == 0) parts.ends[part] = make_float2(state.max[r], state.sum[r]);
     }
   }
 
@@ -300,13 +299,13 @@ struct WgmmaWalk {
     GPU_NO_UNROLL for (int begin = tiles.begin; begin < tiles.end;) {
       const int border = (begin / kSplitTiles + 1) * kSplitTiles, end = border < tiles.end ? border : tiles.end;
       walk(state, ring, begin, end);
-      if (rows.item.part < 0) fold(state, begin == tiles.begin, end == tiles.end);
+      if (rows.item.split < 0) fold(state, begin == tiles.begin, end == tiles.end);
       begin = end;
     }
-    if (rows.item.part < 0) {
+    if (rows.item.split < 0) {
       store_out(state);
     } else {
-      store_part(state, parts);
+      store_parts(state, parts);
     }
     if (takes_turns && group == 0) ptx::named_barrier_sync(kTurnBarrier, 256);  // takes group 1's last word
   }

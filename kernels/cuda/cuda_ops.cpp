@@ -40,10 +40,10 @@ CudaOps::CudaOps(Device device, const OpsOptions& options)
       facts_(device_facts(device)),
       asked_attention_(parse_attention_backend(options.attention_backend)) {
   const int multiprocessors = facts_.num_multiprocessors;
-  paged_attention_[AttentionBackend::kPagedMma] =
-      std::make_unique<PagedMmaAttention>(memory_, multiprocessors, options.attention_part_bytes);
+  const AttentionLimits limits{options.attention_part_bytes, options.attention_mates};
+  paged_attention_[AttentionBackend::kPagedMma] = std::make_unique<PagedMmaAttention>(memory_, multiprocessors, limits);
   paged_attention_[AttentionBackend::kPagedWgmma] =
-      std::make_unique<PagedWgmmaAttention>(memory_, multiprocessors, options.attention_part_bytes);
+      std::make_unique<PagedWgmmaAttention>(memory_, multiprocessors, limits);
   stream_.add_check(this, [this] { check_fault(); });
 }
 
@@ -82,16 +82,19 @@ void CudaOps::check_fault() const {
 int64_t CudaOps::workspace_bytes(const WorkspaceRequest& request) const {
   int64_t bytes = Matmul::kWorkspaceBytes;
   for (const auto& [backend, attention] : paged_attention_) {
-    WorkspaceRequest own = request;
-    std::erase_if(own.kv_groups, [&](const KvSpec& spec) { return attention_backend(spec) != backend; });
-    bytes += attention->workspace_bytes(own);
+    std::vector<int> own;
+    for (size_t g = 0; g < request.kv_groups.size(); ++g) {
+      if (attention_backend(request.kv_groups[g]) == backend) own.push_back(static_cast<int>(g));
+    }
+    bytes += attention->workspace_bytes(request, own);
   }
   return bytes;
 }
 
 void CudaOps::reserve(const WorkspaceRequest& request) {
-  for (const KvSpec& spec : request.kv_groups) {
-    if (PagedAttention* attention = paged_attention(spec)) attention->reserve(spec, request);
+  for (size_t g = 0; g < request.kv_groups.size(); ++g) {
+    PagedAttention* attention = paged_attention(request.kv_groups[g]);
+    if (attention != nullptr) attention->reserve(static_cast<int>(g), request);
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "engine/engine.h"
@@ -62,7 +63,7 @@ struct Setting {
   int64_t window = kGroups * kRowsPerGroup;  ///< requests in the engine
 };
 
-Outcome run(WaitingOrder order, const Setting& setting) {
+RunnerLimits limits_of(const Setting& setting) {
   RunnerLimits limits;
   limits.kv_groups = {{.block_size = kBlockSize}};
   limits.num_blocks = {setting.num_blocks};
@@ -72,6 +73,11 @@ Outcome run(WaitingOrder order, const Setting& setting) {
   limits.max_steps_in_flight = setting.steps_in_flight;
   limits.max_model_len = 1024;
   limits.vocab_size = kVocabSize;
+  return limits;
+}
+
+Outcome run(WaitingOrder order, const Setting& setting) {
+  const RunnerLimits limits = limits_of(setting);
   test::FakeRunner runner({.kv_groups = limits.kv_groups, .vocab_size = kVocabSize, .seed = 5}, limits);
   Engine engine(runner, nullptr, {.scheduler = {.waiting_order = order}, .detokenize = false});
   Outcome outcome;
@@ -124,6 +130,56 @@ TEST_CASE("a window of a quarter of the job computes each prefix a few times, no
   MESSAGE("computed prompt tokens with a window of a quarter: ", windowed.stats.num_computed_prompt_tokens);
   CHECK(windowed.stats.num_computed_prompt_tokens >= kOptimum);
   CHECK(windowed.stats.num_computed_prompt_tokens <= 4 * kOptimum);
+}
+
+/// A runner that looks how the decodes of its steps stand: by the first block of their contexts, which rows that begin
+/// alike share.
+class NeighbourRunner : public Runner {
+ public:
+  explicit NeighbourRunner(test::FakeRunner& runner) : runner_(runner) {}
+  const RunnerLimits& limits() const override { return runner_.limits(); }
+  Ticket launch(const StepPlan& plan) override {
+    for (const NewSlot& fresh : plan.new_slots) first_block_[fresh.slot] = fresh.block_ids[0][0];
+    std::set<int32_t> beginnings;
+    int32_t before = -1;
+    for (const ScheduledSlot& scheduled : plan.scheduled) {
+      if (scheduled.num_tokens != 1 || scheduled.start == 0) continue;
+      const int32_t own = first_block_.at(scheduled.slot);
+      num_stretches += own == before ? 0 : 1;
+      beginnings.insert(before = own);
+    }
+    num_beginnings += static_cast<int64_t>(beginnings.size());
+    return runner_.launch(plan);
+  }
+  StepResult collect(Ticket ticket) override { return runner_.collect(ticket); }
+
+  int64_t num_stretches = 0;   ///< of decodes with one beginning, side by side, over all steps
+  int64_t num_beginnings = 0;  ///< different ones among a step's decodes, over all steps
+
+ private:
+  test::FakeRunner& runner_;
+  std::map<int32_t, int32_t> first_block_;  ///< by slot
+};
+
+TEST_CASE("rows that begin alike decode side by side") {
+  const auto stretches_per_beginning = [](WaitingOrder order, int64_t num_blocks) {
+    const RunnerLimits limits = limits_of({.num_blocks = num_blocks, .max_num_seqs = 128, .steps_in_flight = 2});
+    test::FakeRunner fake({.kv_groups = limits.kv_groups, .vocab_size = kVocabSize, .seed = 5}, limits);
+    NeighbourRunner runner(fake);
+    Engine engine(runner, nullptr, {.scheduler = {.waiting_order = order}, .detokenize = false});
+    std::mt19937_64 random(3);
+    for (Request& request : shuffled_load()) {
+      request.sampling.max_tokens = static_cast<int64_t>(1 + random() % 40);
+      engine.submit(request);
+    }
+    while (!engine.idle()) engine.step();
+    return static_cast<double>(runner.num_stretches) / static_cast<double>(runner.num_beginnings);
+  };
+  for (const int64_t num_blocks : {4096, 512}) {
+    CAPTURE(num_blocks);
+    CHECK(stretches_per_beginning(WaitingOrder::kPrefix, num_blocks) < 1.01);
+  }
+  CHECK(stretches_per_beginning(WaitingOrder::kArrival, 4096) > 2);
 }
 
 TEST_CASE("planning takes little time and is counted") {

@@ -22,6 +22,10 @@ TEST_CASE("operations of a device are checked, timed and held against its own li
     CHECK_EQ(attention.family, tokens == 1 ? "attention_decode" : "attention_prefill");
     CHECK(attention.max_error < 1.0 / 64);
   }
+  const bench::Result shared = bench::bench_attention(*ops, limits, {3, 1, 1100, 4, 2, 64, DType::kBF16, 1024}, 0);
+  CHECK_EQ(shared.shape, "3 x 1 of 1100 tokens (1024 common), heads 4/2, dim 64");
+  CHECK(shared.max_error < 1.0 / 64);
+  CHECK(shared.gbps == doctest::Approx((3 * 1100 - 2 * 1024) * 2 * 64 * 2 * 2 / shared.ms * 1e-6));
   for (const bool with_norm : {false, true}) {
     CHECK(bench::bench_parts(*ops, limits, {3, 5, 72, DType::kBF16, with_norm}, 0).ms > 0);
   }
