@@ -62,9 +62,7 @@ class Golden(Case):
         for backend, heads in MATRIX_HEADS.items():
             with self.subTest(backend=backend):
                 models = [name for name, config in CONFIGS.items() if head_size(config) in heads]
-                # Of Mistral there is no tiny model with heads of 64 or 128: its windows are the op's tests' there.
-                lacks = {"MistralForCausalLM"} if backend == "paged_wgmma" else set()
-                self.assertEqual(architectures(models), architectures(GOLDEN) - lacks)
+                self.assertEqual(architectures(models), architectures(GOLDEN))
                 self.assertGreater(self.check(backend, models, "float16", 0.1, 16), 0.5)
 
     def test_matrix_instructions_refuse_a_head_size_that_they_lack(self):

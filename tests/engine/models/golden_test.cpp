@@ -18,7 +18,7 @@ const char* const kModels[] = {"tiny-llama",        "tiny-llama3",       "tiny-l
                                "tiny-llama-yarn",   "tiny-mistral",      "tiny-qwen2",        "tiny-qwen3",
                                "tiny-mha",          "tiny-mqa",          "tiny-oddhead",      "tiny-spread8",
                                "tiny-spread3",      "tiny-vocab259",     "tiny-llama-head64", "tiny-mistral-head96",
-                               "tiny-qwen2-head64", "tiny-qwen3-head128"};
+                               "tiny-mistral-head64", "tiny-qwen2-head64", "tiny-qwen3-head128"};
 
 /// Every kind of layer is among those of a slow device.
 std::vector<const char*> models_for(const Ops& ops) {
