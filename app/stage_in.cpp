@@ -49,21 +49,24 @@ struct StagedFile {
   std::string note_path() const { return target + ".staged"; }
   std::string note(uint64_t checksum) const { return fmt::format("{}\n{:016x}\n", digest, checksum); }
 
-  bool is_there() const {
+  bool is_there(const std::function<void()>& on_progress) const {
     constexpr int64_t kMostNoteBytes = 256;
     std::error_code error;
     if (!fs::is_regular_file(target, error) || fs::file_size(target, error) != static_cast<uintmax_t>(bytes) ||
         !fs::is_regular_file(note_path(), error) || fs::file_size(note_path(), error) > kMostNoteBytes)
       return false;
     const std::string found = io::read_file(note_path(), kMostNoteBytes);
-    return found.starts_with(digest + "\n") && found == note(read_through(target, [](std::string_view) {}));
+    return found.starts_with(digest + "\n") && found == note(read_through(target, [&](std::string_view) { on_progress(); }));
   }
 
-  void copy() const {
+  void copy(const std::function<void()>& on_progress) const {
     std::error_code ignored;
     fs::remove(note_path(), ignored);  // first: it is not the new copy's
     io::AtomicFile out(target);
-    const uint64_t checksum = read_through(source, [&](std::string_view part) { out.write(part); });
+    const uint64_t checksum = read_through(source, [&](std::string_view part) {
+      out.write(part);
+      on_progress();
+    });
     if (out.offset() != bytes)
       throw Error(ErrorKind::kIo, "{} changed while it was copied: it had {} bytes and gave {}", source, bytes, out.offset());
     out.commit();
@@ -101,7 +104,8 @@ void check_room(const std::string& directory, int64_t needed) {
                 directory, parallel::host_name(), format_bytes(needed), format_bytes(free));
 }
 
-StagedModel stage(const std::string& model, const std::string& name, const std::string& stage_dir) {
+StagedModel stage(const std::string& model, const std::string& name, const std::string& stage_dir,
+                  const std::function<void()>& on_progress) {
   std::vector<StagedFile> files = model_files(model);
   std::string identity;
   for (const StagedFile& file : files) identity += fs::path(file.source).filename().string() + "\n" + file.digest + "\n";
@@ -113,20 +117,21 @@ StagedModel stage(const std::string& model, const std::string& name, const std::
   for (StagedFile& file : files) {
     file.target = directory + "/" + fs::path(file.source).filename().string();
     io::remove_abandoned_temporaries(file.target);
-    const bool kept = file.is_there();
+    const bool kept = file.is_there(on_progress);
     (kept ? staged.bytes_kept : staged.bytes_copied) += file.bytes;
     if (!kept) missing.push_back(&file);
   }
   check_room(directory, staged.bytes_copied);
-  for (const StagedFile* file : missing) file->copy();
+  for (const StagedFile* file : missing) file->copy(on_progress);
   return staged;
 }
 
 }  // namespace
 
-StagedModel stage_files(const std::string& model, const std::string& model_name, const std::string& stage_dir) {
+StagedModel stage_files(const std::string& model, const std::string& model_name, const std::string& stage_dir,
+                        const std::function<void()>& on_progress) {
   try {
-    return stage(model, model_name, stage_dir);
+    return stage(model, model_name, stage_dir, on_progress);
   } catch (const fs::filesystem_error& error) {
     throw Error(ErrorKind::kIo, "--stage-dir: {}: {}; name a directory that can be made and written to",
                 error.path1().string(), error.code().message());
@@ -135,12 +140,13 @@ StagedModel stage_files(const std::string& model, const std::string& model_name,
   }
 }
 
-void stage_model(RunOptions& options, const Ranks& ranks, const parallel::Comm& world) {
+void stage_model(RunOptions& options, const Ranks& ranks, const parallel::Comm& world,
+                 const std::function<void()>& on_progress) {
   if (options.stage_dir.empty()) return;
   const parallel::Comm& node = ranks.groups.node;
   StagedModel staged;
   parallel::agree_on(world, [&] {
-    if (node.rank() == 0) staged = stage_files(options.model, model_name(options), options.stage_dir);
+    if (node.rank() == 0) staged = stage_files(options.model, model_name(options), options.stage_dir, on_progress);
   });
   parallel::broadcast_bytes(node, staged.path, 0);
   options.staged_model = staged.path;

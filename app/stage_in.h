@@ -1,5 +1,6 @@
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "app/options.h"
@@ -18,11 +19,13 @@ struct StagedModel {
 /// stage_dir/NAME-HASH, the hash made of the files' names and digests. A copy that is there is kept when all its bytes
 /// have the checksum that was written when they were copied, and its source has the digest of then; else it is copied
 /// again. Files get their names when they are complete and synced. Throws Error(kIo) naming --stage-dir when there is no
-/// room or a file cannot be copied.
-StagedModel stage_files(const std::string& model, const std::string& model_name, const std::string& stage_dir);
+/// room or a file cannot be copied. on_progress: after every chunk that is read.
+StagedModel stage_files(const std::string& model, const std::string& model_name, const std::string& stage_dir,
+                        const std::function<void()>& on_progress);
 
 /// Collective over world: one rank of each node stages options.model, and options.staged_model names the copy. Nothing
 /// without --stage-dir.
-void stage_model(RunOptions& options, const Ranks& ranks, const parallel::Comm& world);
+void stage_model(RunOptions& options, const Ranks& ranks, const parallel::Comm& world,
+                 const std::function<void()>& on_progress);
 
 }  // namespace tokenmill::app

@@ -34,7 +34,7 @@ void check_input(const std::string& input) {
 }
 
 /// Bytes of a packed file, counted up to one more than `most`.
-int64_t unpacked_bytes(const std::string& path, int64_t most) {
+int64_t unpacked_bytes(const std::string& path, int64_t most, const std::function<void()>& on_progress) {
   const auto stream = io::open_byte_stream(path);
   std::vector<std::byte> buffer(kCopyBytes);
   int64_t bytes = 0;
@@ -42,22 +42,25 @@ int64_t unpacked_bytes(const std::string& path, int64_t most) {
     const int64_t n = stream->read(buffer);
     if (n == 0) break;
     bytes += n;
+    if (on_progress) on_progress();
   }
   return bytes;
 }
 
 /// Unpacks path into scratch_path, where there is room as far as that can be known.
-void unpack(const std::string& path, const std::string& scratch_path) {
+void unpack(const std::string& path, const std::string& scratch_path, const std::function<void()>& on_progress) {
   const std::string directory = fs::path(scratch_path).parent_path().string();
   const auto free_bytes = static_cast<int64_t>(fs::space(directory).available);
-  check_room_to_unpack(path, directory, free_bytes);
+  check_room_to_unpack(path, directory, free_bytes, on_progress);
   log::debug("unpacking {} to {}", path, scratch_path);
   const auto stream = io::open_byte_stream(path);
   io::FileWriter writer(io::File::create(scratch_path));
   std::vector<std::byte> buffer(kCopyBytes);
   try {
-    while (const int64_t n = stream->read(buffer))
+    while (const int64_t n = stream->read(buffer)) {
       writer.write({reinterpret_cast<const char*>(buffer.data()), static_cast<size_t>(n)});
+      if (on_progress) on_progress();
+    }
     writer.close();
   } catch (const Error& e) {
     std::error_code ignored;
@@ -141,6 +144,7 @@ void Index::add_file(InputFile file, const IndexOptions& options) {
     rows = visit(*reader, kRowsPerEntry, num_rows_, options);
     if (rows > 0) entries_.push_back(position);
     num_rows_ += rows;
+    if (options.on_progress) options.on_progress();
   }
   files_.push_back(std::move(file));
 }
@@ -209,10 +213,11 @@ void check_inputs(const std::vector<std::string>& inputs) {
   for (const std::string& path : inputs) check_input(path);
 }
 
-void check_room_to_unpack(const std::string& path, const std::string& directory, int64_t free_bytes) {
+void check_room_to_unpack(const std::string& path, const std::string& directory, int64_t free_bytes,
+                          const std::function<void()>& on_progress) {
   const auto packed_bytes = static_cast<int64_t>(fs::file_size(path));
   if (free_bytes / kMostRatio >= packed_bytes) return;
-  const int64_t bytes = unpacked_bytes(path, free_bytes);
+  const int64_t bytes = unpacked_bytes(path, free_bytes, on_progress);
   if (bytes <= free_bytes) return;
   throw Error(ErrorKind::kIo,
               "{} is packed ({} bytes) and must be unpacked to {}, where {} bytes are free, fewer than it has; free space "
@@ -250,7 +255,7 @@ Index build_index(const std::vector<std::string>& inputs, const IndexOptions& op
     InputFile file{.path = inputs[i], .read_path = inputs[i]};
     if (!options.scratch_dir.empty() && !io::open_records(inputs[i], options.reader)->can_jump()) {
       file.read_path = fmt::format("{}/{:05d}.jsonl", options.scratch_dir, i);
-      unpack(inputs[i], file.read_path);
+      unpack(inputs[i], file.read_path, options.on_progress);
     }
     index.add_file(std::move(file), options);
   }

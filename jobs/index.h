@@ -74,7 +74,8 @@ class Index {
 void check_inputs(const std::vector<std::string>& inputs);
 /// Throws Error(kIo) when a packed file cannot be unpacked into a directory with so many free bytes. Where less than 64
 /// times its packed size is free, it is unpacked once without writing to know its size; text rarely packs better.
-void check_room_to_unpack(const std::string& path, const std::string& directory, int64_t free_bytes);
+void check_room_to_unpack(const std::string& path, const std::string& directory, int64_t free_bytes,
+                          const std::function<void()>& on_progress = {});
 /// On any rank: the file is here, has the size that was indexed and, where it is watched, has not been written to.
 /// Throws Error(kIo) naming it.
 void check_as_indexed(const InputFile& file);
@@ -93,6 +94,7 @@ struct IndexOptions {
   std::string scratch_dir;
   /// Sees every record of the job once, in row order. Empty: records are passed over unseen.
   std::function<void(const IndexedRecord&)> on_record;
+  std::function<void()> on_progress = {};  ///< some of an input has been read or unpacked; may be empty
 };
 
 /// Reads every input once from front to back; no record is parsed. Files without rows are fine. Throws Error(kInput)

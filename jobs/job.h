@@ -121,8 +121,10 @@ class Job {
   WatchdogOptions watchdog_options(Control& control) const;
   int replica() const;
   void announce(JobPhase phase) const;
-  Index index_inputs();
+  void look_at_inputs(Activity& activity);
+  Index index_inputs(std::function<void()> on_progress);
   void read_journal();
+  void share_what_is_done();
   void leave_other_shards();
   void check_inputs_unchanged() const;
   void watch_merge(int64_t num_failed);

@@ -251,7 +251,10 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
   double stage_s = 0;
   {
     const Stopwatch stopwatch(stage_s);
-    stage_model(options, ranks, world);
+    watch(session, options.stall_seconds, "copying the model, chunk", true, [&](jobs::Activity& activity) {
+      int64_t chunks = 0;
+      stage_model(options, ranks, world, [&] { activity.progress(++chunks); });
+    });
   }
   std::unique_ptr<Replica> replica;
   watch(session, options.stall_seconds, "reading the model, part", true,
@@ -259,8 +262,10 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
   if (!options.stage_dir.empty()) replica->startup_seconds.emplace(replica->startup_seconds.begin(), "stage", stage_s);
   // Early: a model may take minutes to load, and memory that a run which lives there needs.
   jobs::Predecessor predecessor;
+  watch(session, options.stall_seconds, "reading inputs and results, part", true, [&](jobs::Activity&) {
+    parallel::run_on_root(world, [&] { check_results(options, replica->facts); });
+  });
   parallel::run_on_root(world, [&] {
-    check_results(options, replica->facts);
     predecessor.wait_until_over(jobs::OutputDir(options.output));
     try_report_files(options, "run", ranks.groups.grid.dp);
   });

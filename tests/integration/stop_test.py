@@ -112,15 +112,19 @@ class Stop(Case):
         self.assertEqual((output / "output.jsonl").read_bytes(), (whole / "output.jsonl").read_bytes())
 
     def test_files_that_do_not_answer(self):
-        """While weights are loaded and while parts are merged: the job ends in seconds and says what each rank does."""
+        """While the model is copied or loaded, rows are indexed or merged: the job ends in seconds and says what each rank does."""
         inputs, output = self.write("in.jsonl", rows(240, 160)), self.dir / "out"
-        for path, at, what in ((".safetensors", 1, "reading the model, part 0"), (".safetensors", 2, "loading weights, chunk 0"),
-                               ("/journal/parts", 1, "merging from row 0")):
+        stage = ("--stage-dir", self.dir / "stage")
+        for path, at, what, flags in ((".safetensors", 1, "copying the model, chunk 0", stage),
+                                      (".safetensors", 1, "reading the model, part 0", ()),
+                                      (".safetensors", 2, "loading weights, chunk 0", ()),
+                                      ("/in.jsonl", 3, "indexing, stretch 0", ()),
+                                      ("/journal/parts", 1, "merging from row 0", ())):
             with self.subTest(what):
                 env = harness.environment(LD_PRELOAD=os.environ["TOKENMILL_FAULTS"], TOKENMILL_FAULT_PATH=path,
                                           TOKENMILL_FAULT=f"hang:{at}:0")
                 begin = time.monotonic()
-                process = self.start("--stall-seconds", "3", ranks=2, inputs=inputs, output=output, env=env)
+                process = self.start("--stall-seconds", "3", *flags, ranks=2, inputs=inputs, output=output, env=env)
                 _, errors = process.communicate(timeout=60)
                 self.assertLess(time.monotonic() - begin, 40)
                 self.assertEqual(process.returncode, 4, errors)
