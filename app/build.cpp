@@ -190,7 +190,10 @@ void load_replica(const RunOptions& options, Replica& replica, const Ranks& rank
   const RankPlan& plan = replica.plan;
   {
     const Lap lap(replica, "load");
-    WeightLoadOptions load{.mode = options.load, .cache = options.weight_cache, .on_progress = std::move(on_progress)};
+    WeightLoadOptions load{.mode = options.load,
+                           .format = options.load_format,
+                           .cache = options.weight_cache,
+                           .on_progress = std::move(on_progress)};
     if (!load.cache.empty())
       load.identity = weight_identity(
           *plan.builder, replica.choice.checkpoint->weights(), *replica.ops,

@@ -68,7 +68,7 @@ int64_t choose_max_model_len(const RunOptions& options, const ModelConfig& confi
 
 ModelChoice choose_model(const RunOptions& options, const Ops& ops) {
   ModelChoice choice;
-  choice.checkpoint = std::make_unique<Checkpoint>(options.model_path());
+  choice.checkpoint = std::make_unique<Checkpoint>(options.model_path(), options.load_format);
   const ModelConfig& config = choice.checkpoint->config();
   check_layout(options, config);
   choice.dtype = choose_dtype(options, *choice.checkpoint, ops, choice.dtype_note);

@@ -374,6 +374,16 @@ const std::vector<OptionSpec> kBeforeSampling = {
      [](const RunOptions& o) -> ReportValue {
        return std::string(o.load == LoadMode::kBroadcast ? "broadcast" : "node");
      }},
+    {"load-format", "Devices and ranks", S::kValue, "FORMAT",
+     "auto: the model's weights; dummy: random ones of config.json's shapes, the same every time, to measure speed",
+     "auto", kEngines,
+     [](RunOptions& o, const Setting& s) {
+       o.load_format = read_word(s, {"auto", "dummy"}) == "dummy" ? LoadFormat::kDummy : LoadFormat::kAuto;
+     },
+     [](const RunOptions& o) -> ReportValue {
+       return std::string(o.load_format == LoadFormat::kDummy ? "dummy" : "auto");
+     },
+     Bearing::kResults},
     {"stage-dir", "Devices and ranks", S::kValue, "DIR",
      "directory on each node's own disk to which the model's files are copied first, once, and kept for later runs",
      "none", kRun, [](RunOptions& o, const Setting& s) { o.stage_dir = read_text(s); }, shown<&RunOptions::stage_dir>},
@@ -446,14 +456,11 @@ const std::vector<std::string> kFuture = {"enable-expert-parallel",
                                           "kv-offloading-backend",
                                           "all2all-backend",
                                           "enable-eplb",
-                                          "load-format",
                                           "safetensors-load-strategy",
                                           "logprobs-mode",
                                           "speculative-config",
                                           "kv-transfer-config",
                                           "served-model-name",
-                                          "stage-dir",
-                                          "max-seconds",
                                           "time-limit",
                                           "enable-lora",
                                           "lora-modules",

@@ -103,6 +103,18 @@ parallel::Grid asked_grid(const RunOptions& options) {
           .tp = static_cast<int>(options.tensor_parallel_size)};
 }
 
+namespace {
+
+void check_dummy_weights(const RunOptions& options) {
+  if (options.load_format != LoadFormat::kDummy) return;
+  for (const auto& [name, value] : {std::pair("weight-cache", options.weight_cache), {"stage-dir", options.stage_dir}})
+    if (!value.empty())
+      throw Error(ErrorKind::kConfig, "--{} {}: with --load-format dummy there are no weights to keep; leave it out",
+                  name, value);
+}
+
+}  // namespace
+
 void finish_options(RunOptions& options, const std::string& command, int world_size) {
   const bool is_job = command == "run" || command == "validate";
   const auto need = [&](bool given, const char* name) {
@@ -150,6 +162,7 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
     throw Error(ErrorKind::kConfig,
                 "--max-num-batched-tokens {} is below --max-num-seqs {}; each running row needs one",
                 options.max_num_batched_tokens, options.max_num_seqs);
+  check_dummy_weights(options);
   check_report_files(options, command, grid.dp);
 }
 

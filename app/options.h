@@ -123,6 +123,7 @@ struct RunOptions {
   /// Share of a job's tokens whose logits are wanted, as far as it is known beforehand: what the head costs its stage.
   double sampled_share = 0.5;
   LoadMode load = LoadMode::kNode;
+  LoadFormat load_format = LoadFormat::kAuto;
   std::string stage_dir;     ///< node-local directory for copies of the model's files; empty: none are made
   std::string staged_model;  ///< the copy, once it is made
   std::string weight_cache;  ///< directory of packed weights; empty: none

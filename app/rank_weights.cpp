@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "app/checkpoint_digest.h"
+#include "engine/models/random_weights.h"
 #include "kernels/core/log.h"
 #include "kernels/core/stopwatch.h"
 
@@ -91,8 +92,13 @@ void RankWeights::load(WeightBuilder& builder, Ops& ops, const parallel::Comm& s
     if (packs) is_filled = load_kept(options, storage);
     return made;
   });
-  stats_ = load_weights(is_filled ? WeightPlan{} : plan, {.job = &world, .node = &groups.node},
-                        {.mode = options.mode, .on_progress = options.on_progress});
+  const WeightPlan missing = is_filled ? WeightPlan{} : plan;
+  if (options.format == LoadFormat::kDummy) {
+    parallel::agree_on(world, [&] { make_random_weights(missing, options.on_progress); });
+  } else {
+    stats_ = load_weights(missing, {.job = &world, .node = &groups.node},
+                          {.mode = options.mode, .on_progress = options.on_progress});
+  }
   parallel::agree_on(world, [&] {
     if (is_filled) adopt(plan);
   });

@@ -25,6 +25,7 @@ std::string weight_identity(const WeightBuilder& builder, const WeightCatalog& w
 /// How weights come into memory; the same on all ranks, but for the identity.
 struct WeightLoadOptions {
   LoadMode mode = LoadMode::kNode;
+  LoadFormat format = LoadFormat::kAuto;
   std::string cache;     ///< directory of a WeightCache; empty: none
   std::string identity;  ///< weight_identity(); with a cache
   std::function<void()> on_progress = {};  ///< LoadOptions

@@ -21,7 +21,8 @@ void throw_no_model(const std::string& path) {
                                                      : "no such file or directory");
 }
 
-Checkpoint::Checkpoint(const std::string& path) : path_(path) {
+Checkpoint::Checkpoint(const std::string& path, LoadFormat load_format) : path_(path) {
+  if (load_format == LoadFormat::kDummy) weights_.set_random();
   std::error_code ignored;
   if (fs::is_directory(path, ignored)) {
     open_directory();
@@ -63,6 +64,7 @@ void Checkpoint::open_directory() {
     generation_ = parse_generation_config(io::parse_json_file(generation_path), generation_path);
   }
   weights_.set_where(path_);
+  if (weights_.is_random()) return;
   const io::TensorIndex index = io::read_safetensors(path_);
   for (const io::TensorInfo& tensor : index.tensors()) weights_.add(weight_source(index, tensor, tensor.name));
 }

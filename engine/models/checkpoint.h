@@ -4,6 +4,7 @@
 #include <string>
 
 #include "engine/models/config.h"
+#include "engine/models/load_mode.h"
 #include "engine/models/weight_catalog.h"
 #include "engine/sampling.h"
 
@@ -27,8 +28,9 @@ struct GenerationDefaults {
 /// Face names. The tokenizer and chat template of the same path: engine/models/tokenizer_source.h. Reads only headers.
 class Checkpoint {
  public:
-  /// Throws Error(kConfig) for what is not supported, Error(kIo) for what is damaged or missing, naming file and field.
-  explicit Checkpoint(const std::string& path);
+  /// kDummy: a directory needs no tensors, and a file's are not used. Throws Error(kConfig) for what is not supported,
+  /// Error(kIo) for what is damaged or missing, naming file and field.
+  explicit Checkpoint(const std::string& path, LoadFormat load_format = LoadFormat::kAuto);
   const std::string& path() const { return path_; }
   bool is_gguf() const { return is_gguf_; }
   const ModelConfig& config() const { return config_; }

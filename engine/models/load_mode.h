@@ -9,4 +9,10 @@ enum class LoadMode : uint8_t {
   kBroadcast,  ///< once per job: nodes read disjoint parts of the files and pass them on over MPI
 };
 
+/// Where weights come from.
+enum class LoadFormat : uint8_t {
+  kAuto,   ///< the checkpoint's files
+  kDummy,  ///< random numbers of the shapes that the configuration asks for (random_weights.h): to measure speed
+};
+
 }  // namespace tokenmill

@@ -33,10 +33,14 @@ class WeightCatalog {
   /// Names the checkpoint in errors.
   void set_where(std::string where) { where_ = std::move(where); }
   const std::string& where() const { return where_; }
+  /// The weights are made up: what is asked for is there, in the shape that it is asked for.
+  void set_random() { is_random_ = true; }
+  bool is_random() const { return is_random_; }
 
  private:
   std::map<std::string, WeightSource> sources_;
   std::string where_;
+  bool is_random_ = false;
 };
 
 }  // namespace tokenmill

@@ -29,6 +29,19 @@ WeightBuilder::WeightBuilder(Ops& ops, const WeightCatalog& catalog, DType compu
     : ops_(ops), catalog_(catalog), compute_dtype_(compute_dtype) {}
 WeightBuilder::~WeightBuilder() = default;
 
+/// cols: of a vector 1.
+const WeightSource& WeightBuilder::source_of(const RowSlice& slice, int64_t cols) {
+  if (!catalog_.is_random()) return catalog_.at(slice.name);
+  const auto [found, is_new] = random_sources_.try_emplace(slice.name);
+  if (is_new) {
+    const int64_t num_bytes = slice.num_rows * weight_row_bytes(WeightFormat::kBF16, cols);
+    found->second = {.name = slice.name, .stored_name = slice.name, .format = WeightFormat::kBF16, .num_bytes = num_bytes};
+    found->second.shape = {slice.num_rows};
+    if (cols > 1) found->second.shape.push_back(cols);
+  }
+  return found->second;
+}
+
 LinearPart WeightBuilder::part(const WeightSource& source, int64_t rows, int64_t cols) const {
   if (!source.unsupported_type.empty()) {
     throw Error(ErrorKind::kConfig, "{}: tensor {} has type {}; supported are F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K",
@@ -64,7 +77,7 @@ void WeightBuilder::linear(std::unique_ptr<Linear>& target, const std::vector<Ro
   Item item{Item::Kind::kLinear, {cols.size(), 0, compute_dtype_, {}}, {}};
   item.linear = &target;
   for (const RowSlice& slice : slices) {
-    const WeightSource& source = catalog_.at(slice.name);
+    const WeightSource& source = source_of(slice, in_features);
     LinearPart p = part(source, slice.num_rows, in_features);
     count(source, p);
     p.row_begin = slice.rows.begin, p.row_end = slice.rows.end;
@@ -79,7 +92,7 @@ void WeightBuilder::linear(std::unique_ptr<Linear>& target, const std::vector<Ro
 }
 
 void WeightBuilder::embedding(std::unique_ptr<Embedding>& target, const RowSlice& slice, int64_t cols) {
-  const WeightSource& source = catalog_.at(slice.name);
+  const WeightSource& source = source_of(slice, cols);
   LinearPart p = part(source, slice.num_rows, cols);
   count(source, p);
   p.row_begin = slice.rows.begin, p.row_end = slice.rows.end;
@@ -94,7 +107,7 @@ void WeightBuilder::vector(TensorView& target, const std::vector<RowSlice>& slic
   Item item{Item::Kind::kVector, {0, 1, compute_dtype_, {}}, {}};
   item.vector = &target;
   for (const RowSlice& slice : slices) {
-    const WeightSource& source = catalog_.at(slice.name);
+    const WeightSource& source = source_of(slice, 1);
     LinearPart p = part(source, 1, slice.num_rows);
     if (weight_format_info(source.format).block_elements != 1) {
       throw Error(ErrorKind::kConfig, "{}: tensor {} has type {}; norms and biases must be F32, F16 or BF16", source.file,

@@ -1,6 +1,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -67,6 +68,7 @@ class WeightBuilder {
 
  private:
   struct Item;
+  const WeightSource& source_of(const RowSlice& slice, int64_t cols);
   LinearPart part(const WeightSource& source, int64_t rows, int64_t cols) const;
   void count(const WeightSource& source, const LinearPart& part);
   void reserve(Item item);
@@ -75,6 +77,7 @@ class WeightBuilder {
   DType compute_dtype_;
   bool held_ = true;
   std::vector<Item> items_;
+  std::map<std::string, WeightSource> random_sources_;  ///< of a random catalog, as they were asked for
   std::vector<std::unique_ptr<WeightSink>> vector_sinks_;
   std::set<const WeightSource*> counted_;
   int64_t num_bytes_ = 0, num_parameters_ = 0;
