@@ -49,11 +49,13 @@ __global__ void __launch_bounds__(WgmmaBlock<kDim>::kThreads)
     constexpr int kConsumerThreads = 128 * Block::kConsumers;
     float* own =
         folded + static_cast<int64_t>(blockIdx.x) * (Block::kFoldedFloats * kConsumerThreads) + threadIdx.x - 128;
+    WgmmaWalk<T, kDim>::open_turns();
     for (int unit = static_cast<int>(blockIdx.x); unit < units; unit += static_cast<int>(gridDim.x)) {
       const AttentionItem item = work.items[unit / heads];
       const AttentionRows<T, kDim> rows(call, item, unit % heads);
       WgmmaWalk<T, kDim>(rows, shared, own).consume(ring, parts, wide);
     }
+    WgmmaWalk<T, kDim>::close_turns();
   }
 #else
   __trap();

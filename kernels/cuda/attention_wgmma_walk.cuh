@@ -96,6 +96,15 @@ struct WgmmaWalk {
     return shared + Block::kQueries + group * Block::kQueryBytes;
   }
 
+  // Group 1's arrival before all items is group 0's first turn; its word behind its last turn of an item is group 0's
+  // first turn in the next one, and behind all items close_turns() takes it. An arrival for each item would not do: it
+  // may come while warps of group 0 still wait for the last word of the item before, and count for that.
+  static __device__ __forceinline__ void open_turns() {
+    if (threadIdx.x >= 256) ptx::named_barrier_arrive(kTurnBarrier, 256);
+  }
+  static __device__ __forceinline__ void close_turns() {
+    if (threadIdx.x < 256) ptx::named_barrier_sync(kTurnBarrier, 256);
+  }
   __device__ __forceinline__ void begin_turn() const {
     if (takes_turns) ptx::named_barrier_sync(kTurnBarrier + group, 256);
   }
@@ -294,7 +303,6 @@ struct WgmmaWalk {
     const TileRange<T, kDim> tiles(rows);
     if (64 * group >= rows.item.num_rows) return pass(ring, tiles);
     load_queries(wide);
-    if (takes_turns && group == 1) ptx::named_barrier_arrive(kTurnBarrier, 256);  // the first turn is group 0's
     State state;
     GPU_NO_UNROLL for (int begin = tiles.begin; begin < tiles.end;) {
       const int border = (begin / kSplitTiles + 1) * kSplitTiles, end = border < tiles.end ? border : tiles.end;
@@ -307,7 +315,6 @@ struct WgmmaWalk {
     } else {
       store_parts(state, parts);
     }
-    if (takes_turns && group == 0) ptx::named_barrier_sync(kTurnBarrier, 256);  // takes group 1's last word
   }
 };
 

@@ -8,6 +8,9 @@
 #include "tests/support/attention_sequences.h"
 #include "tests/support/cuda_device.h"
 #include "tests/support/tolerance.h"
+#ifdef TOKENMILL_CUDA_EMULATED
+#include "kernels/emulation/runtime.h"
+#endif
 
 using namespace tokenmill;
 using Sequence = test::AttentionSequence;
@@ -149,6 +152,36 @@ TEST_CASE(
         CHECK(bits == tail_bits(*together, h, dtype, a, kTail, 11, params, {&c, &b}));
       }
     }
+  }
+}
+
+TEST_CASE("paged attention computes a chunk of more row tiles than blocks run at once") {
+  const auto device = test::cuda_device();
+  if (!device) return;
+  for (const std::string& backend : backends(*device)) {
+    CAPTURE(backend);
+    const auto ops = make_backend(*device, backend);
+    const Shape h{8, 1, 64, 64, 16};
+    const Sequence sequence(h, DType::kF16, 420, 23);
+    const AttentionParams params{0.2f, 100, 0};
+    PagedSequences paged(*ops, test::spec_of(h, DType::kF16), 1, 420, NAN);
+    const auto want = attention_of(h, sequence, params);
+    const auto check = [&] {
+      const HostTensor out = attention_step(*ops, paged, h, DType::kF16, {&sequence}, {{0, 420}}, params);
+      CHECK_EQ(test::differences(out.values(), want, {5e-4, 1.0 / 1024}), "");
+    };
+    check();
+#ifdef TOKENMILL_CUDA_EMULATED  // with warps in other orders
+    const emulation::Settings settings = emulation::settings();
+    for (const uint64_t seed : {3, 4, 5, 6, 7, 8}) {
+      CAPTURE(seed);
+      emulation::Settings other = settings;
+      other.seed = seed;
+      emulation::configure(other);
+      check();
+    }
+    emulation::configure(settings);
+#endif
   }
 }
 
