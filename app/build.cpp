@@ -153,11 +153,8 @@ std::unique_ptr<Replica> plan_replica(const RunOptions& options, const Ranks& ra
   auto replica = std::make_unique<Replica>();
   parallel::agree_on(world, [&] {
     const Lap lap(*replica, "open");
-    const int threads = options.threads ? static_cast<int>(*options.threads) : ranks.share.num_threads;
     const int local_rank = ranks.topology.ranks[static_cast<size_t>(world.rank())].local_rank;
-    replica->ops = make_ops(choose_device_of(options, local_rank), {.num_threads = threads,
-                                       .cpu_isa = options.cpu_isa,
-                                       .attention_backend = options.attention_backend});
+    replica->ops = make_ops(choose_device_of(options, local_rank), ops_options_of(options, ranks.share.num_threads));
     replica->choice = choose_model(options, *replica->ops);
   });
   replica->facts =

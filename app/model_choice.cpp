@@ -35,6 +35,13 @@ Device choose_device_of(const RunOptions& options, int local_rank) {
   return device;
 }
 
+OpsOptions ops_options_of(const RunOptions& options, int threads) {
+  return {.num_threads = options.threads ? static_cast<int>(*options.threads) : threads,
+          .cpu_isa = options.cpu_isa,
+          .attention_backend = options.attention_backend,
+          .attention_mates = options.disable_cascade_attn ? 1 : 0};
+}
+
 DType choose_dtype(const RunOptions& options, const Checkpoint& checkpoint, const Ops& ops, std::string& note) {
   DType dtype;
   if (options.dtype) {

@@ -23,6 +23,8 @@ ModelChoice choose_model(const RunOptions& options, const Ops& ops);
 
 /// The device of a rank. Throws Error(kConfig) when it cannot compute a job of this layout, and as choose_device().
 Device choose_device_of(const RunOptions& options, int local_rank);
+/// threads: of the rank, where no option says.
+OpsOptions ops_options_of(const RunOptions& options, int threads);
 
 /// The compute dtype: --dtype, else the checkpoint's (bfloat16 for GGUF); float16 is widened where the device lacks it,
 /// and note says so. Throws Error(kConfig) for a dtype the device cannot compute in.

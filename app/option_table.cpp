@@ -341,6 +341,10 @@ const std::vector<OptionSpec> kBeforeSampling = {
        o.attention_backend = read_word(s, {"auto", "reference", "paged_mma", "paged_wgmma"});
      },
      shown<&RunOptions::attention_backend>},
+    {"disable-cascade-attn", "Devices and ranks", S::kSwitch, "BOOL",
+     "on a CUDA device, read the keys and values of a common beginning for each row by itself; same results", "false",
+     kEngines | kBenchKernels, [](RunOptions& o, const Setting& s) { o.disable_cascade_attn = read_bool(s); },
+     shown<&RunOptions::disable_cascade_attn>},
     {"enforce-eager", "Devices and ranks", S::kSwitch, "BOOL",
      "launch every operation of a CUDA device by itself instead of whole steps as CUDA graphs; same results", "false",
      kEngines, [](RunOptions& o, const Setting& s) { o.enforce_eager = read_bool(s); },

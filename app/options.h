@@ -115,6 +115,7 @@ struct RunOptions {
   std::string device = "auto";     ///< auto, cpu, cuda
   std::string cpu_isa = "auto";    ///< auto or a name of kernels/cpu's table
   std::string attention_backend = "auto";  ///< of a CUDA device: auto or a name of kernels/cuda's table
+  bool disable_cascade_attn = false;       ///< of a CUDA device: rows that share KV blocks read them one by one
   bool enforce_eager = false;              ///< no CUDA graphs
   int64_t max_cudagraph_capture_size = 512;
   std::optional<int64_t> threads;  ///< per rank; empty: the rank's share of its affinity mask

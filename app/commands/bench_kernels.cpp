@@ -8,6 +8,7 @@
 #include "app/bench/json_output.h"
 #include "app/commands/commands.h"
 #include "app/exit_codes.h"
+#include "app/model_choice.h"
 #include "app/version.h"
 #include "io/json.h"
 #include "kernels/bench/bench.h"
@@ -73,10 +74,7 @@ int bench_kernels(RunOptions options, std::ostream& out) {
   finish_options(options, "bench kernels", 1);
   check_filter(options.bench.kernels);
   JsonOutput output(options.bench.output_json);
-  const int threads =
-      options.threads ? static_cast<int>(*options.threads) : parallel::CpuSet::of_this_process().count();
-  const OpsOptions ops_options{
-      .num_threads = threads, .cpu_isa = options.cpu_isa, .attention_backend = options.attention_backend};
+  const OpsOptions ops_options = ops_options_of(options, parallel::CpuSet::of_this_process().count());
   const std::unique_ptr<Ops> ops = make_ops(choose_device(options.device, 0), ops_options);
   const bench::Limits limits = bench::measure_limits(*ops, ops_options);
   const DeviceKind kind = ops->device().kind;

@@ -156,10 +156,8 @@ int validate_job(RunOptions options, std::ostream& out) {
   const int per_node = static_cast<int>(options.validate.ranks_per_node.value_or(num_ranks));
   const parallel::Topology topology = parallel::planned_topology(num_ranks, per_node);
 
-  const int threads = options.threads ? static_cast<int>(*options.threads) : topology.ranks[0].num_threads;
-  const std::unique_ptr<Ops> ops = make_ops(
-      choose_device_of(options, 0),
-      {.num_threads = threads, .cpu_isa = options.cpu_isa, .attention_backend = options.attention_backend});
+  const OpsOptions ops_options = ops_options_of(options, topology.ranks[0].num_threads);
+  const std::unique_ptr<Ops> ops = make_ops(choose_device_of(options, 0), ops_options);
   const ModelChoice choice = choose_model(options, *ops);
   const bool continues = check_output(options, job_facts(options, choice, ops->numerics()));
   try_report_files(options, "validate", grid.dp);

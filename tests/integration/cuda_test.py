@@ -2,6 +2,7 @@
 graphs and by single launches, in whatever order the device's streams run; the CPU's tokens alone and in replicas; what a GPU
 cannot do yet is refused by name."""
 import json
+import shutil
 import unittest
 
 from harness import DATA, Case, environment
@@ -96,6 +97,25 @@ class Graphs(Case):
                     self.assertEqual(graphs.figures("largest"), [8 if flags else 24])
                     self.assertEqual(graphs.figures("eager_layers")[0] > 0, bool(flags))
                     self.assertGreater(graphs.figures("eager_heads")[0], 0)
+
+
+class Cascade(Case):
+    def test_rows_read_their_common_beginning_together_or_one_by_one_with_the_same_bytes(self):
+        model = self.dir / "model"
+        shutil.copytree(DATA / "models" / "tiny-qwen3-head128", model)
+        config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": 2048}
+        (model / "config.json").write_text(json.dumps(config))
+        beginning = [5 + i * i % 230 for i in range(1056)]  # of whole blocks, and more than a split of either backend
+        rows = [{"prompt_token_ids": beginning + [9 + i] * i, "max_tokens": 4, "ignore_eos": True, "logprobs": 2} for i in range(5)]
+        for backend in MATRIX_HEADS:
+            with self.subTest(backend=backend):
+                results = [self.job(rows, "--device", "cuda", "--dtype", "float16", "--attention-backend", backend,
+                                    "--temperature", "0", "--max-model-len", "1100", "--max-num-seqs", "5",
+                                    "--max-num-batched-tokens", "1100", "--max-cudagraph-capture-size", "8",
+                                    "--num-gpu-blocks-override", "120", "--threads", "1", *flags, model=model)
+                           for flags in ((), ("--disable-cascade-attn",))]
+                self.assertEqual(results[0].bytes, results[1].bytes)
+                self.assertGreater(results[0].figures("prefix_cache_hits")[0], 4 * 1040)
 
 
 class DeviceMemory(Case):

@@ -57,6 +57,7 @@ struct Member {
 class Family {
  public:
   static constexpr int64_t kPadding = 2;  // sequences of no tokens behind the members
+  static constexpr int kGroup = 1;
 
   /// ops: that stores; others: that will compute too.
   Family(Ops& ops, const AttentionShape& shape, DType dtype, std::vector<Member> members,
@@ -84,7 +85,7 @@ class Family {
     }
     const StepTensors& step = paged_.step(whole);
     ops.plan(step);
-    ops.rope_and_store_kv({.q = q, .k = k, .v = v, .cos_sin = cos_sin}, step, layer());
+    ops.rope_and_store_kv({.q = q, .k = k, .v = v, .cos_sin = cos_sin}, step, {&paged_.pool(), 1, 0});
     ops.stream().synchronize();
     // A backend takes the memory that such heads need with their pool.
     for (Ops* other : others) const PagedSequences taken(*other, test::spec_of(shape, dtype), 1, 1, NAN);
@@ -99,7 +100,12 @@ class Family {
     const int64_t rows = tokens * static_cast<int64_t>(members_.size());
     q_.emplace(dtype_, std::initializer_list<int64_t>{rows, shape_.heads * shape_.k_dim}).fill_random(random_, -2, 2);
     out_.emplace(dtype_, std::initializer_list<int64_t>{rows, shape_.heads * shape_.v_dim});
-    const TensorView& table = step_.groups[0].block_table;
+    // The layer's blocks are those of the second group; in the first one's table all sequences look alike.
+    const TensorView table = step_.groups[0].block_table;
+    alike_.emplace(DType::kI32, std::initializer_list<int64_t>{table.rows(), table.cols()}).fill(0);
+    step_.groups[1] = step_.groups[0];
+    step_.groups[0].block_table = *alike_;
+    step_.num_groups = 2;
     own_table_.assign(table.as<int32_t>(), table.as<int32_t>() + table.num_elements());
   }
   /// From now on the step reads the first `tokens` tokens of a member from the blocks of another, as that one does.
@@ -119,7 +125,7 @@ class Family {
 
   void attend(Ops& ops, const AttentionParams& params) {
     ops.plan(step_);
-    ops.attention(*out_, *q_, step_, layer(), params);
+    ops.attention(*out_, *q_, step_, {&paged_.pool(), 1, kGroup}, params);
   }
   Bits bits_of(Ops& ops, const AttentionParams& params) {
     return bits_after(ops, [&] { attend(ops, params); });
@@ -139,7 +145,7 @@ class Family {
         test::planned_attention(device,
                                 {.tiles = backend.tiles,
                                  .group = static_cast<int32_t>(shape_.heads / shape_.kv_heads),
-                                 .kv_group = 0,
+                                 .kv_group = kGroup,
                                  .block_size = static_cast<int32_t>(shape_.block_size),
                                  .max_parts = 1 << 20,
                                  .mates = kMany,
@@ -150,7 +156,6 @@ class Family {
   }
 
  private:
-  KvLayer layer() { return {&paged_.pool(), 1, 0}; }
   int64_t longest() const {
     int64_t length = 0;
     for (const Member& member : members_) length = std::max(length, member.length);
@@ -158,7 +163,7 @@ class Family {
   }
   template <typename Index>
   int32_t* table_of(Index sequence) const {
-    return step_.groups[0].block_table.row<int32_t>(static_cast<int64_t>(sequence));
+    return step_.groups[kGroup].block_table.row<int32_t>(static_cast<int64_t>(sequence));
   }
 
   AttentionShape shape_;
@@ -168,7 +173,7 @@ class Family {
   PagedSequences paged_;
   StepTensors step_;
   std::vector<int32_t> own_table_;
-  std::optional<HostTensor> q_, out_;
+  std::optional<HostTensor> q_, out_, alike_;
 };
 
 /// A tree over splits of s positions: the first is common to all, the second to two and two, the third nobody's.
