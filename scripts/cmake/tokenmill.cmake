@@ -2,9 +2,11 @@
 
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_program(TOKENMILL_CCACHE ccache)
-if(TOKENMILL_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TOKENMILL_CCACHE})
-endif()
+foreach(language CXX CUDA)
+  if(TOKENMILL_CCACHE AND NOT CMAKE_${language}_COMPILER_LAUNCHER)
+    set(CMAKE_${language}_COMPILER_LAUNCHER ${TOKENMILL_CCACHE})
+  endif()
+endforeach()
 
 # Language level, warnings and the x86-64-v3 baseline, for our own targets only; tokenmill_options has the sanitizers too.
 add_library(tokenmill_plain_options INTERFACE)
@@ -53,6 +55,7 @@ function(tm_add_library name)
   endif()
 endfunction()
 
+set(TOKENMILL_TEST_DATA "${PROJECT_SOURCE_DIR}/tests/data" CACHE STRING "tests/data, as test programs name it; scripts/gpu_check's programs run elsewhere")
 # tm_add_test(folder/x_test.cpp LINK libs... [RANKS n] [LABELS l...] [TIMEOUT s] [ENVIRONMENT A=b...])
 # Adds the file to its folder's one test program (test_<folder>) and registers the file's cases as one CTest test.
 # RANKS n: a program of its own (mpi main), run under mpiexec -n n, label "mpi". TOKENMILL_MPI=off leaves all with that label out.
@@ -88,7 +91,7 @@ function(tm_add_test file)
     add_test(NAME ${name} COMMAND ${target} --source-file=*${folder}/${base}.cpp)
   endif()
   target_link_libraries(${target} PRIVATE ${arg_LINK})
-  target_compile_definitions(${target} PRIVATE TM_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
+  target_compile_definitions(${target} PRIVATE TM_TEST_DATA="${TOKENMILL_TEST_DATA}")
   # COST: in a clean clone ctest has no times yet; those that may take long begin first.
   set_tests_properties(${name} PROPERTIES TIMEOUT ${arg_TIMEOUT} COST ${arg_TIMEOUT} LABELS "${arg_LABELS}"
     ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_hwloc_base_binding_policy=none;${arg_ENVIRONMENT}")
