@@ -123,6 +123,18 @@ class Whole(Case):
                 self.assertIn("FAILED: operations", printed)
                 self.assertEqual([step["status"] for step in self.report()["steps"]], ["failed"])
 
+    def test_several_ranks_are_tested_where_they_are_asked_for_and_there(self):
+        (self.build / programs.RANKS_PROGRAM).symlink_to(programs.find(BUILD, [programs.RANKS_PROGRAM])[programs.RANKS_PROGRAM])
+        options = ("--build", self.build, "--ranks", "2", "--only", "ranks: transfers")
+        self.assertRegex(self.check(*options, expect=0), r"passed +\S+ s  2 ranks: transfers")
+        self.program(self.build / "tokenmill", "#!/bin/sh\necho tokenmill 0, one rank: built without MPI\n")
+        self.assertRegex(self.check(*options, expect=1), r"failed +0\.0 s  2 ranks: transfers  these programs are built without MPI")
+
+    def test_a_profiler_that_fails_costs_a_figure_and_fails_no_test(self):
+        self.program(self.tools / "ncu", "#!/bin/sh\necho '==ERROR== ERR_NVGPUCTRPERM'; exit 1\n")
+        printed = self.check("--build", self.build, "--only", "kernels of decode steps", expect=0)
+        self.assertRegex(printed, r"not measured +replayed decode step .*ERR_NVGPUCTRPERM")
+
     def test_a_selection_of_nothing_is_a_failure(self):
         self.check("--build", self.build, "--only", "no such step", expect=1)
 
