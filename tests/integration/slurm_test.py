@@ -212,21 +212,34 @@ class Slurm(Case):
         self.check_answers(self.dir / "answers.jsonl", 83)
 
     def test_independent_steps(self):
-        """A step that is killed begins again where it was; the other goes on meanwhile and is not begun again."""
-        count = self.count_for(25)
-        self.write_job(count, output=None)
-        job_id = self.submit(self.template("independent_steps.sbatch", shards="2"), nodes=2)
-        first, second = (self.dir / f"answers/shard-0000{shard}-of-00002" for shard in range(2))
-        self.wait_for(lambda: all(any(path.stat().st_size > 64 for path in shard.glob("journal/ledger/00000-*"))
-                                  for shard in (first, second)), 60, "no row was committed")
-        os.kill(self.rank_pid(1, "0/2"), signal.SIGKILL)
-        self.wait_until_gone(job_id)
-        self.check_answers(self.dir / "answers.jsonl", count)
+        """After a stop no other shard begins; a step that is killed begins again where it was, and the others do not;
+        rows with errors are merged, too."""
+        count, shards = self.count_for(30), 4
+        broken = self.write("z.jsonl", [{"id": count, "max_tokens": 1}])
+        self.write_job(count, output=None, input=[str(self.dir / "in.jsonl"), str(broken)])
+        job_id = self.submit(self.template("independent_steps.sbatch", shards=str(shards)), nodes=2)
+        directories = [self.dir / f"answers/shard-{shard:05}-of-{shards:05}" for shard in range(shards)]
+
+        def wait_for_rows(shard, run):
+            self.wait_for(lambda: any(path.stat().st_size > 64 for path in directories[shard].glob(f"journal/ledger/{run:05}-*")),
+                          60, "no row was committed")
+        wait_for_rows(0, 0)
+        wait_for_rows(1, 0)
+        self.cluster.call("scancel", "--signal=USR1", job_id)
+        self.wait_for(lambda: self.log().count("stopped by a signal") == 2, 60, "a step was not stopped")
+        self.assertEqual([shard.exists() for shard in directories], [True, True, False, False])
+        wait_for_rows(0, 1)
+        os.kill(self.rank_pid(1, f"0/{shards}"), signal.SIGKILL)
+        self.wait_for(lambda: not self.cluster.is_queued(job_id), 120, "the job did not end")
+        lines = (self.dir / "answers.jsonl").read_text().splitlines(keepends=True)
+        self.assertEqual(json.loads(lines[-1])["error"]["code"], "invalid_request", lines[-1])
+        self.write("whole.jsonl", "".join(lines[:-1]))
+        self.check_answers(self.dir / "whole.jsonl", count)
         self.assertRegex(self.log(), r"shard 0: try 1 ended with \d+")
-        self.assertNotIn("shard 1: try", self.log())
+        self.assertNotRegex(self.log(), r"shard [123]: try|not merged")
         self.assertIn("continuing: ", self.log())
-        runs = [(shard / "journal/owner").read_text().split("run ")[1].split()[0] for shard in (first, second)]
-        self.assertEqual(runs, ["1", "0"])
+        runs = [(shard / "journal/owner").read_text().split("run ")[1].split()[0] for shard in directories]
+        self.assertEqual(runs[2:], ["0", "0"])
 
 
 if __name__ == "__main__":
