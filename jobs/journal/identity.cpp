@@ -47,6 +47,15 @@ std::string unescaped(std::string_view text) {
 
 std::string checksum_line(std::string_view text) { return fmt::format("{}{:016x}\n", kChecksum, digest(text)); }
 
+/// Two inputs that differ at most in their paths and times of change.
+bool has_same_digest(const std::string& a, const std::string& b) {
+  const auto content = [](const std::string& value) {
+    const size_t time = value.rfind(kChanged);
+    return time == value.npos ? std::string_view() : std::string_view(value).substr(value.find(", ", time + 1));
+  };
+  return !content(a).empty() && content(a) == content(b);
+}
+
 std::string time_of_change(const std::string& path) {
   const auto [seconds, nanoseconds] = std::lldiv(io::time_of_change_ns(path), 1'000'000'000);
   return fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:09d}Z", fmt::gmtime(static_cast<std::time_t>(seconds)), nanoseconds);
@@ -90,7 +99,9 @@ std::string Identity::difference_from(const Identity& earlier) const {
   for (const auto& [name, value] : facts_) {
     const std::string* old = earlier.find(name);
     if (old == nullptr) differences.push_back(fmt::format("{} was not there and is {}", name, value));
-    else if (*old != value) differences.push_back(fmt::format("{} was {} and is {}", name, *old, value));
+    else if (*old != value)
+      differences.push_back(fmt::format("{} was {} and is {}{}", name, *old, value,
+                                        has_same_digest(*old, value) ? " (as large, and with the same digest)" : ""));
   }
   for (const auto& [name, value] : earlier.facts_)
     if (find(name) == nullptr) differences.push_back(fmt::format("{} was {} and is gone", name, value));

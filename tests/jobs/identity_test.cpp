@@ -56,5 +56,19 @@ TEST_CASE("an input's part tells size, time, beginning and end apart") {
   CHECK(identity.find("input 1")->starts_with(dir / "x" + ", changed 20"));
 }
 
+TEST_CASE("an input of other name or time, but the same bytes, is said to be that") {
+  const test::TempDir dir;
+  const std::string path = dir.write("a, changed b", "rows");
+  const Identity before = job_identity({}, {path});
+  dir.write("a, changed b", "rows");
+  const Identity touched = job_identity({}, {path});
+  const Identity other_name = job_identity({}, {dir.write("y", "rows")});
+  dir.write("a, changed b", "ROWS");
+  const Identity changed = job_identity({}, {path});
+  for (const Identity& same : {touched, other_name})
+    CHECK(same.difference_from(before).ends_with(" (as large, and with the same digest)"));
+  CHECK(changed.difference_from(before).find("digest") == std::string::npos);
+}
+
 }  // namespace
 }  // namespace tokenmill::jobs
