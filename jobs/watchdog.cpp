@@ -38,19 +38,19 @@ std::string describe(const RankState& state) {
 
 }  // namespace
 
-std::optional<int> find_stalled(const std::vector<RankState>& states, const std::vector<double>& silent_s,
-                                const StallLimits& limits) {
-  std::optional<int> stalled;
+std::optional<Stalled> find_stalled(const std::vector<RankState>& states, const std::vector<double>& silent_s,
+                                    const StallLimits& limits) {
+  std::optional<Stalled> stalled;
   double longest = 1;  // share of a limit
   const bool one_gets_on = limits.together && std::any_of(states.begin(), states.end(), [&](const RankState& state) {
                              return !state.must_end || state.lasts_s <= limits.lasts_s;
                            });
   for (size_t rank = 0; rank < states.size(); ++rank) {
     const double lasts_s = states[rank].must_end && !one_gets_on ? states[rank].lasts_s : 0;
-    const double share = std::max(lasts_s / limits.lasts_s, silent_s[rank] / limits.silent_s);
-    if (share <= longest) continue;
-    longest = share;
-    stalled = static_cast<int>(rank);
+    const double lasts = lasts_s / limits.lasts_s, silent = silent_s[rank] / limits.silent_s;
+    if (std::max(lasts, silent) <= longest) continue;
+    longest = std::max(lasts, silent);
+    stalled = {static_cast<int>(rank), silent > lasts};
   }
   return stalled;
 }
@@ -186,23 +186,29 @@ void Watchdog::judge() {
                            silent_s_[0]));
     return;
   }
-  const std::optional<int> stalled = find_stalled(
+  const std::optional<Stalled> stalled = find_stalled(
       states_, silent_s_, {.lasts_s = options_.stall_s, .silent_s = silence_s, .together = options_.together});
   if (!stalled) return;
-  log::error("a rank makes no progress (--stall-seconds {:g}); all of them:", options_.stall_s);
+  if (stalled->silent)
+    log::error("a rank has not been heard for {:.1f} s; all of them:", silent_s_[static_cast<size_t>(stalled->rank)]);
+  else
+    log::error("a rank makes no progress (--stall-seconds {:g}); all of them:", options_.stall_s);
   for (const std::string& line : describe_ranks(states_, silent_s_)) log::error("  {}", line);
   end_job(*stalled);
 }
 
-void Watchdog::end_job(int rank) {
-  const RankState& state = states_[static_cast<size_t>(rank)];
-  if (options_.on_stall) options_.on_stall(rank, state);
+void Watchdog::end_job(const Stalled& stalled) {
+  const RankState& state = states_[static_cast<size_t>(stalled.rank)];
+  const std::string why =
+      stalled.silent ? fmt::format("has not been heard for {:.1f} s: it has died or does not run",
+                                   silent_s_[static_cast<size_t>(stalled.rank)])
+                     : fmt::format("makes no progress ({})", describe(state));
+  if (options_.on_stall) options_.on_stall(stalled.rank, state);
   // Commit threads go on by themselves while main threads hang.
   std::this_thread::sleep_for(std::chrono::duration<double>(std::min(options_.commit_s + 1, 10.0)));
   session_.abort_as_is(Error(ErrorKind::kMpi,
-                             "rank {} of {} on {} makes no progress ({}); finished rows are kept: the "
-                             "same command goes on",
-                             rank, size_, state.host.data(), describe(state)));
+                             "rank {} of {} on {} {}; finished rows are kept: the same command goes on",
+                             stalled.rank, size_, state.host.data(), why));
 }
 
 void watch_together(parallel::MpiSession& session, double stall_s, const Activity& activity,

@@ -32,8 +32,15 @@ struct StallLimits {
   bool together = false;  ///< the first only when every rank does
 };
 
-/// The rank that stalls longest beyond its limit, if any. silent_s: by rank, since it was last heard.
-std::optional<int> find_stalled(const std::vector<RankState>& states, const std::vector<double>& silent_s,
+/// A rank that is beyond a limit.
+struct Stalled {
+  int rank = 0;
+  bool silent = false;  ///< it is not heard; else it is, and makes no progress
+  bool operator==(const Stalled&) const = default;
+};
+
+/// The rank that is furthest beyond its limit, if any. silent_s: by rank, since it was last heard.
+std::optional<Stalled> find_stalled(const std::vector<RankState>& states, const std::vector<double>& silent_s,
                                 const StallLimits& limits);
 /// A line for each rank; neighbours that do the same on one host share it.
 std::vector<std::string> describe_ranks(const std::vector<RankState>& states, const std::vector<double>& silent_s);
@@ -74,7 +81,7 @@ class Watchdog {
   void judge();
   double silence_limit_s() const;
   RankState my_state() const;
-  [[noreturn]] void end_job(int rank);
+  [[noreturn]] void end_job(const Stalled& stalled);
   void part();
 
   parallel::MpiSession& session_;

@@ -24,16 +24,18 @@ RankState state(const char* what, int64_t sequence, double lasts_s, bool must_en
 TEST_CASE("who must end something and does not, or is not heard, stalls; who waits for rows does not") {
   const StallLimits limits{.lasts_s = 10, .silent_s = 4};
   CHECK_FALSE(find_stalled({state("waiting for rows", 0, 1e9, false), state("step", 9, 9, true)}, {0, 3.9}, limits));
-  CHECK(find_stalled({state("step", 9, 11, true), state("step", 9, 12, true)}, {0, 0}, limits) == 1);
-  CHECK(find_stalled({state("step", 9, 1, true), state("waiting for rows", 9, 0, false)}, {0, 5}, limits) == 1);
+  CHECK(find_stalled({state("step", 9, 11, true), state("step", 9, 12, true)}, {0, 0}, limits) == Stalled{1});
+  CHECK(find_stalled({state("step", 9, 1, true), state("waiting for rows", 9, 0, false)}, {0, 5}, limits) == Stalled{1, true});
+  // Who waits for a rank that is gone gets nowhere either: the one further beyond its limit is named.
+  CHECK(find_stalled({state("step", 9, 11, true), state("step", 9, 1, true)}, {0, 8}, limits) == Stalled{1, true});
 }
 
 TEST_CASE("ranks that wait for each other stall when none of them gets on") {
   const StallLimits limits{.lasts_s = 10, .silent_s = 4, .together = true};
   CHECK_FALSE(find_stalled({state("merging", 9, 11, true), state("merging", 9, 2, true)}, {0, 0}, limits));
   CHECK_FALSE(find_stalled({state("merging", 9, 11, true), state("waiting", 9, 20, false)}, {0, 0}, limits));
-  CHECK(find_stalled({state("merging", 9, 11, true), state("merging", 9, 12, true)}, {0, 0}, limits) == 1);
-  CHECK(find_stalled({state("merging", 9, 11, true), state("merging", 9, 2, true)}, {0, 5}, limits) == 1);
+  CHECK(find_stalled({state("merging", 9, 11, true), state("merging", 9, 12, true)}, {0, 0}, limits) == Stalled{1});
+  CHECK(find_stalled({state("merging", 9, 11, true), state("merging", 9, 2, true)}, {0, 5}, limits) == Stalled{1, true});
 }
 
 TEST_CASE("the table has a line for each rank, one for neighbours that do the same") {
@@ -92,15 +94,19 @@ TEST_CASE("a rank that hangs or stands still ends the job in seconds, with a tab
   struct Case {
     const char* fail;
     const char* text;
+    bool is_silent;
   };
   for (const Case& c :
-       {Case{"1:hang", "rank 1 of 3 on "}, Case{"2:stop", "rank 2 of 3 on "}, Case{"0:hang", "rank 0 on "},
-        Case{"2:encode-hang", "(encoding row "}, Case{"0:stop", "rank 0 has not been heard for "}}) {
+       {Case{"1:hang", "rank 1 of 3 on ", false}, Case{"2:stop", "rank 2 of 3 on ", true},
+        Case{"0:hang", "rank 0 on ", false}, Case{"2:encode-hang", "(encoding row ", false},
+        Case{"0:stop", "rank 0 has not been heard for ", true}}) {
     CAPTURE(c.fail);
     const auto ended = test::run_process(f.command(std::string("--stall-s 2 --fail ") + c.fail));
     INFO(ended.output);
     CHECK(ended.exit_code == 4);
     CHECK(ended.count(c.text) >= 1);
+    CHECK((ended.count(" has not been heard for ") > 0) == c.is_silent);
+    CHECK((ended.count("--stall-seconds") > 0) == !c.is_silent);
     CHECK(ended.elapsed_s < 30);
   }
   f.check_the_same_command_goes_on();
