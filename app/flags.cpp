@@ -48,16 +48,18 @@ std::string as_typed(std::string value) {
   return value;
 }
 
-/// A word behind a switch that is its value, right or wrong: neither an option nor a job file.
-bool is_switch_value(const std::string& word) {
+/// A word behind a switch that is its value, right or wrong: neither an option nor a file. Where a command takes files of
+/// any name, there or not, a value is true or false.
+bool is_switch_value(const std::string& word, Command command) {
   if (word == "true" || word == "false") return true;
+  if (command == kMerge || command == kDiff) return false;
   std::error_code ignored;
   return !word.starts_with('-') && !word.ends_with(".yaml") && !word.ends_with(".yml") && word.find('/') == word.npos &&
          !std::filesystem::exists(word, ignored);
 }
 
 /// Gives every argument the one form CLI11 is told about: --name=value for switches, long names, dashes.
-std::vector<std::string> rewritten(const std::vector<std::string>& arguments) {
+std::vector<std::string> rewritten(const std::vector<std::string>& arguments, Command command) {
   std::vector<std::string> out;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string& argument = arguments[i];
@@ -77,7 +79,7 @@ std::vector<std::string> rewritten(const std::vector<std::string>& arguments) {
       const OptionSpec* spec = find_option(option);
       return spec != nullptr && spec->shape == OptionShape::kSwitch;
     };
-    const bool has_value = i + 1 < arguments.size() && is_switch_value(arguments[i + 1]);
+    const bool has_value = i + 1 < arguments.size() && is_switch_value(arguments[i + 1], command);
     if (rest.empty() && name.starts_with("--no-") && is_switch(name.substr(5))) {
       if (has_value)
         throw Error(ErrorKind::kConfig, "{0} takes no value, and {1} is given; write {0} alone or --{2}=true", name,
@@ -210,7 +212,8 @@ CommandLine parse_command_line(const std::vector<std::string>& arguments) {
   line.command = spec->command;
   line.command_name = words == 2 ? fmt::format("bench {}", spec->name) : spec->name;
   Parser parser(*spec, line.command_name);
-  std::vector<std::string> rest = rewritten({arguments.begin() + static_cast<std::ptrdiff_t>(words), arguments.end()});
+  std::vector<std::string> rest =
+      rewritten({arguments.begin() + static_cast<std::ptrdiff_t>(words), arguments.end()}, spec->command);
   std::reverse(rest.begin(), rest.end());  // CLI11 takes its vector from the back
   try {
     parser.cli.parse(std::move(rest));

@@ -1,5 +1,6 @@
 #include "app/merge_output.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "io/file.h"
@@ -9,6 +10,37 @@
 #include "kernels/core/error.h"
 
 namespace tokenmill::app {
+namespace {
+
+using Extensions = std::vector<std::string>;
+
+const Extensions kLines = {".jsonl", ".json"}, kTables = {".h5", ".hdf5"}, kCompressed = {".gz", ".zst", ".zstd"};
+
+bool ends_in(const std::filesystem::path& path, const Extensions& extensions) {
+  return std::find(extensions.begin(), extensions.end(), path.extension()) != extensions.end();
+}
+
+}  // namespace
+
+MergePaths merge_paths(const std::string& output, bool lines, bool tables) {
+  if (output == "-")
+    throw Error(ErrorKind::kConfig, "--output - would be a file of that name; merge writes files: name one, such as "
+                                    "merged.jsonl");
+  std::filesystem::path stem = output;
+  if (ends_in(stem, kCompressed))
+    throw Error(ErrorKind::kConfig, "--output {} would not be compressed; name it {}, and compress it afterwards",
+                output, stem.replace_extension().string());
+  const bool is_tables = ends_in(stem, kTables), is_lines = ends_in(stem, kLines);
+  if (lines && tables) {
+    if (is_tables || is_lines) stem.replace_extension();
+    return {is_tables ? stem.string() + ".jsonl" : output, is_tables ? output : stem.string() + ".h5"};
+  }
+  if (lines ? is_tables : is_lines)
+    throw Error(ErrorKind::kConfig, "--output {} would hold {}; name it {}, or give --output-format {}", output,
+                lines ? "lines of JSON" : "HDF5 tables", stem.replace_extension(lines ? ".jsonl" : ".h5").string(),
+                lines ? "hdf5" : "jsonl");
+  return {lines ? output : "", tables ? output : ""};
+}
 
 void check_merge_output(const std::vector<std::string>& directories, const std::string& output) {
   const auto refuse = [&](const std::string& what) {

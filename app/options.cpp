@@ -124,6 +124,7 @@ void finish_options(RunOptions& options, const std::string& command, int world_s
   if (is_job) need(!options.input.empty(), "input");
   if (is_job) need(!options.output.empty(), "output");
   if (is_job) check_no_dangling_link(options.output);
+  if (is_job) jobs::check_division(options.shard, options.output);
   if (is_job) options.output = options.shard.directory(options.output);
   if (!options.model.empty() && !exists(options.model))
     throw Error(ErrorKind::kConfig, "--model {}: no such file or directory", options.model);

@@ -45,6 +45,9 @@ JobsMerged::Job merge_one(const OutputDir& directory, const MergeOutputs& output
 
 void check_mergeable(const OutputDir& directory) {
   std::error_code error;
+  if (!fs::exists(directory.path(), error))
+    throw Error(ErrorKind::kConfig, "{}: no such directory; merge takes the output directories of runs",
+                directory.path());
   if (!fs::exists(directory.journal(), error))
     throw Error(ErrorKind::kConfig, "{} holds no journal; merge takes the output directories of runs",
                 directory.path());

@@ -20,7 +20,7 @@ struct JobsMerged {
   int64_t rows = 0;       ///< of all
 };
 
-/// Throws Error(kConfig) where a directory has no journal, or one that this version cannot read.
+/// Throws Error(kConfig) where a directory is missing or has no journal, or one that this version cannot read.
 void check_mergeable(const OutputDir& directory);
 
 /// Writes the results in the journals of jobs' output directories to outputs, directory after directory, each in row

@@ -17,6 +17,10 @@ struct Shard {
   std::string directory(const std::string& output) const;
 };
 
+/// Refuses a run of that shard, or of all rows, where output holds what merge would not put together with it: shards of
+/// another count, a whole job's journal. Throws Error(kConfig) naming them.
+void check_division(Shard shard, const std::string& output);
+
 /// Of all shards whose runs have that output, in order, whether they are there yet or not; none where it holds no
 /// shard. Throws Error(kConfig) where it holds shards of different counts.
 std::vector<std::string> shard_directories(const std::string& output);

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 #include <fmt/ostream.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "jobs/output_dir.h"
 #include "jobs/shard.h"
 #include "kernels/core/error.h"
+#include "kernels/core/log.h"
 
 namespace tokenmill::app {
 namespace {
@@ -38,6 +40,20 @@ void check_alike(const std::vector<std::string>& shards) {
 
 bool has_journal(const std::string& directory) { return std::filesystem::exists(jobs::OutputDir(directory).journal()); }
 
+/// "2 of 8 shards have not begun: 6, 7"; empty: all have.
+std::string missing_shards(const std::vector<std::string>& shards) {
+  constexpr size_t kMostNamed = 16;
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < shards.size(); ++i)
+    if (!has_journal(shards[i])) missing.push_back(i);
+  if (missing.empty()) return "";
+  const size_t num_missing = missing.size();
+  missing.resize(std::min(num_missing, kMostNamed));
+  return fmt::format("{} of {} shards {} not begun: {}{}", num_missing, shards.size(), num_missing == 1 ? "has" : "have",
+                     fmt::join(missing, ", "),
+                     num_missing > kMostNamed ? fmt::format(" and {} more", num_missing - kMostNamed) : "");
+}
+
 /// The directory, or those of the shards in it; of those that have begun when some rows may be missing.
 std::vector<std::string> with_shards(const std::string& directory, bool partial) {
   std::vector<std::string> shards = jobs::shard_directories(directory);
@@ -46,10 +62,13 @@ std::vector<std::string> with_shards(const std::string& directory, bool partial)
     throw Error(ErrorKind::kConfig,
                 "{} holds a job's journal and shards; merge one or the other by their directories ({}, ...)", directory,
                 shards[0]);
-  for (const std::string& shard : shards)
-    if (!partial && !has_journal(shard))
-      throw Error(ErrorKind::kConfig, "{} has not begun; run it, or give --partial to merge what is there", shard);
+  const std::string missing = missing_shards(shards);
+  if (!missing.empty() && !partial)
+    throw Error(ErrorKind::kConfig, "{}: {}; run what is missing, or give --partial to merge what is there", directory,
+                missing);
   std::erase_if(shards, [](const std::string& shard) { return !has_journal(shard); });
+  if (shards.empty()) throw Error(ErrorKind::kConfig, "{}: {}; there is nothing to merge", directory, missing);
+  if (!missing.empty()) log::warning("{}: {}", directory, missing);
   check_alike(shards);
   return shards;
 }
@@ -72,19 +91,6 @@ OutputFiles files_of(const std::vector<std::string>& directories, const RunOptio
   return files;
 }
 
-/// Where lines and tables go: one of them to the file that was named, both to files that differ in their extension.
-struct Paths {
-  std::string lines, tables;  ///< empty: not written
-};
-
-Paths paths_of(const std::string& output, const OutputFiles& files) {
-  if (!files.lines || !files.tables) return {files.lines ? output : "", files.tables ? output : ""};
-  std::filesystem::path stem = output;
-  const std::string extension = stem.extension();
-  if (extension == ".jsonl" || extension == ".h5") stem.replace_extension();
-  return {extension == ".h5" ? stem.string() + ".jsonl" : output, stem.string() + ".h5"};
-}
-
 }  // namespace
 
 int merge_outputs(const RunOptions& options, std::ostream& out) {
@@ -101,7 +107,7 @@ int merge_outputs(const RunOptions& options, std::ostream& out) {
   }
   for (const std::string& directory : directories) jobs::check_mergeable(jobs::OutputDir(directory));
   const OutputFiles files = files_of(directories, options);
-  const Paths paths = paths_of(options.output, files);
+  const MergePaths paths = merge_paths(options.output, files.lines, files.tables);
   std::vector<std::string> written;
   for (const std::string& path : {paths.tables, paths.lines})
     if (!path.empty()) written.push_back(path);

@@ -128,6 +128,11 @@ TEST_CASE("a word behind a switch that is no job file must be its value; files t
   CHECK(error_of({"run", "--deterministic", "maybe"}) == "--deterministic is maybe; it must be true or false");
   CHECK(error_of({"run", "--no-ignore-eos", "true"}) ==
         "--no-ignore-eos takes no value, and true is given; write --no-ignore-eos alone or --ignore-eos=true");
+  for (const bool partial : {true, false}) {  // merge's directories have any name
+    const RunOptions o = options_of({"merge", partial ? "--partial" : "--no-partial", "yes", "b", "--output", "c"});
+    CHECK(o.merge.partial == partial);
+    CHECK(o.merge.directories == Arguments{"yes", "b"});
+  }
   TemporaryDirectory dir;
   CHECK(error_of({"run", dir.path + "/none.yaml"}) == "the job file " + dir.path + "/none.yaml: no such file");
   CHECK(error_of({"run", dir.path}) == "the job file " + dir.path + " is a directory; it must be a file");

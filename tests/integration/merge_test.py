@@ -29,6 +29,8 @@ class Merge(Case):
         self.assertEqual(self.merge(two, one), outputs[1] + outputs[0])
         self.assertEqual(self.merge(one), outputs[0])
         for arguments, text in [((one, one), "is given twice"), ((self.dir,), "holds no journal"),
+                                ((self.dir / "none",), "none: no such directory"),
+                                (("--partial", "none"), "none: no such directory"),
                                 ((), "merge needs output directories")]:
             self.assertIn(text, self.merge(*arguments, expect=2))
         self.assertEqual((self.dir / "merged.jsonl").read_bytes(), outputs[0])  # of the last one that went well
@@ -53,19 +55,63 @@ class Merge(Case):
         job = self.dir / "job"
         self.run_to("job", rows, "--shard", "0/3", "--date", "2026-11-29")
         self.run_to("job", rows, "--shard", "2/3")  # takes the date of the other one
-        self.assertIn("shard-00001-of-00003 has not begun", self.merge(job, expect=2))
-        self.assertEqual(len(self.merge(job, "--partial").splitlines()), 4 + 3)
+        self.assertIn("job: 1 of 3 shards has not begun: 1; run", self.merge(job, expect=2))
+        partial = tokenmill("merge", job, "--partial", "--output", self.dir / "partial.jsonl")
+        self.assertEqual((partial.code, len((self.dir / "partial.jsonl").read_bytes().splitlines())), (0, 4 + 3))
+        self.assertIn("job: 1 of 3 shards has not begun: 1\n", partial.stderr)
         self.run_to("job", rows, "--shard", "1/3", "--seed", "7")
         self.assertRegex(self.merge(job, expect=2), "are shards of different jobs: seed was 0 and is 7")
         self.run_to("job", rows, "--shard", "1/3", "--restart")
         self.assertEqual(self.merge(job), whole)
         self.assertEqual(self.merge(*(job / f"shard-0000{shard}-of-00003" for shard in range(3))), whole)
-        self.run_to("job", rows)
-        self.assertIn("holds a job's journal and shards", self.merge(job, expect=2))
         for text in ("3/3", "-1/3", "1", "1/", "a/b", "0/100000"):
             refused = tokenmill("run", "--model", TINY, "--input", rows, "--output", job, f"--shard={text}")
             self.assertEqual(refused.code, 2)
             self.assertIn(f"--shard is {text}; it must be K/N", refused.stderr)
+
+    def test_shards_that_have_not_begun_are_named(self):
+        for shard in (0, 1, 39):
+            (self.dir / f"job/shard-{shard:05}-of-00040").mkdir(parents=True)
+        few = "40 of 40 shards have not begun: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 and 24 more; "
+        self.assertIn(few + "run", self.merge(self.dir / "job", expect=2))
+        self.assertIn(few + "there is nothing to merge", self.merge(self.dir / "job", "--partial", expect=2))
+        self.assertFalse((self.dir / "merged.jsonl").exists())
+
+    def test_one_division_of_the_rows_in_a_directory(self):
+        """What merge would refuse is refused when it begins, and leaves what is there as it was."""
+        rows, job, whole = self.rows_from(0, 5), self.dir / "job", self.dir / "whole"
+        self.run_to("job", rows, "--shard", "0/2")
+        self.run_to("whole", rows)
+        for directory, flags, text in ((job, (), "job holds other shards of a job (shard-00000-of-00002), which"),
+                                       (job, ("--restart",), "put together with a run of all rows"),
+                                       (job, ("--shard", "0/4"), "put together with one of 4"),
+                                       (whole, ("--shard", "0/2"), "whole holds a job of all rows")):
+            with self.subTest(directory=directory.name, flags=flags):
+                before = sorted(path.name for path in directory.iterdir())
+                for command in ("run", "validate"):
+                    refused = tokenmill(command, "--model", TINY, "--input", rows, "--output", directory, *flags)
+                    self.assertEqual(refused.code, 2, refused.stderr)
+                    self.assertIn(text, refused.stderr)
+                self.assertEqual(sorted(path.name for path in directory.iterdir()), before)
+        (whole / "journal").rename(job / "journal")
+        self.assertIn("holds a job's journal and shards", self.merge(job, expect=2))
+
+    def test_a_file_whose_name_says_something_else_is_not_written(self):
+        lines, tables = self.run_to("lines", self.rows_from(0, 2)), self.run_to("tables", self.rows_from(5, 2), "--output-format", "hdf5")
+        for job, name, text in ((lines, "m.h5", "would hold lines of JSON; name it DIR/m.jsonl, or give --output-format hdf5"),
+                                (lines, "m.hdf5", "would hold lines of JSON; name it DIR/m.jsonl"),
+                                (tables, "m.jsonl", "would hold HDF5 tables; name it DIR/m.h5, or give --output-format jsonl"),
+                                (tables, "m.json", "would hold HDF5 tables; name it DIR/m.h5"),
+                                (lines, "m.jsonl.gz", "would not be compressed; name it DIR/m.jsonl, and"),
+                                (lines, "m.zst", "would not be compressed; name it DIR/m, and"),
+                                (tables, "m.h5.zstd", "would not be compressed; name it DIR/m.h5, and"),
+                                (lines, "-", "would be a file of that name")):
+            with self.subTest(name=name):
+                output = name if name == "-" else self.dir / name
+                refused = tokenmill("merge", job, "--output", output)
+                self.assertEqual(refused.code, 2, refused.stderr)
+                self.assertIn(f"--output {output} {text.replace('DIR', str(self.dir))}", refused.stderr)
+                self.assertFalse(os.path.exists(output))
 
     def test_every_format_of_the_jobs(self):
         """merge writes what the runs were told to write, hidden states too: the bytes of one run's files."""
@@ -84,6 +130,7 @@ class Merge(Case):
 
         self.assertEqual(merged(whole), expected)
         self.assertEqual(merged(whole, names=("merged.h5", "merged.jsonl")), expected[::-1])
+        self.assertEqual(merged(whole, names=("merged.hdf5", "merged.jsonl")), expected[::-1])
         self.assertEqual(merged(whole, names=("merged.txt", "merged.txt.h5")), expected)
         self.assertEqual(merged(whole, "--output-format", "jsonl", names=("merged.jsonl",)), expected[:1])
         self.assertEqual(merged(whole, "--output-format", "hdf5", names=("merged.tables",)), expected[1:])

@@ -47,6 +47,33 @@ TEST_CASE("the directories of shards are found whether all have begun or not; of
   CHECK_THROWS_WITH_AS(jobs::shard_directories(out), doctest::Contains("holds shards of "), Error);
 }
 
+TEST_CASE("a shard runs beside those of its own count only, a run of all rows beside none") {
+  const test::TempDir dir;
+  const std::string out = dir / "out";
+  const auto refusal = [&](Shard shard) {
+    try {
+      jobs::check_division(shard, out);
+    } catch (const Error& error) {
+      CHECK(error.kind() == ErrorKind::kConfig);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  CHECK(refusal(Shard{}) == "");
+  CHECK(refusal(Shard{1, 3}) == "");
+  std::filesystem::create_directories(out + "/journal");
+  CHECK(refusal(Shard{}) == "");
+  CHECK(refusal(Shard{1, 3}).find(out + " holds a job of all rows (" + out + "/journal)") != std::string::npos);
+  std::filesystem::remove(out + "/journal");
+  for (const int64_t index : {3, 1}) std::filesystem::create_directories(Shard{index, 4}.directory(out));
+  CHECK(refusal(Shard{3, 4}) == "");
+  CHECK(refusal(Shard{0, 4}) == "");
+  CHECK(refusal(Shard{}).find("(shard-00001-of-00004 and 1 more), which merge would not put together with a run of all rows") !=
+        std::string::npos);
+  CHECK(refusal(Shard{0, 8}).find("(shard-00001-of-00004 and 1 more), which merge would not put together with one of 8") !=
+        std::string::npos);
+}
+
 jobs::JobsMerged merge_lines(const std::vector<std::string>& directories, const std::string& path, bool partial) {
   const auto lines = [&] {
     jobs::MergeOutputs outputs;
