@@ -83,8 +83,8 @@ bool OutputFiles::add(const OutputFiles& other) {
   return true;
 }
 
-std::unique_ptr<io::RecordWriter> OutputFiles::make_tables(const std::string& path) const {
-  return std::make_unique<rows::ResultTables>(path, attributes, hidden_columns);
+std::unique_ptr<io::RecordWriter> OutputFiles::make_tables(const std::string& path, bool partial) const {
+  return std::make_unique<rows::ResultTables>(path, attributes, hidden_columns, partial);
 }
 
 }  // namespace tokenmill::app

@@ -24,7 +24,8 @@ struct OutputFiles {
   /// For results of both in one file: formats of either, attributes with the values of both. False: their hidden states
   /// have different lengths.
   bool add(const OutputFiles& other);
-  std::unique_ptr<io::RecordWriter> make_tables(const std::string& path) const;
+  /// partial: rows are left out.
+  std::unique_ptr<io::RecordWriter> make_tables(const std::string& path, bool partial = false) const;
 };
 
 }  // namespace tokenmill::app

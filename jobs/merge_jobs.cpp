@@ -1,5 +1,6 @@
 #include "jobs/merge_jobs.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -26,19 +27,26 @@ void check_apart(const std::vector<std::string>& directories, const std::vector<
   }
 }
 
-JobsMerged::Job merge_one(const OutputDir& directory, const MergeOutputs& outputs, bool partial) {
+/// What there is of a job when the merge begins.
+struct JobState {
+  std::vector<PartPaths> parts;
+  RowRange rows;
+  bool is_whole = false;  ///< every row has a result; rows that get one later are no harm
+};
+
+JobState state_of(const OutputDir& directory, bool partial) {
   const std::optional<Owner> owner = Owner::read(directory.journal());
   if (!owner || owner->rows.size() < 0)
     throw Error(ErrorKind::kConfig, "{}: no run has come to its rows yet; there is nothing to merge", directory.path());
-  const std::vector<PartPaths> parts = list_parts(directory);
-  const int64_t done = read_done_rows(parts, owner->rows.end).done.count();
-  if (!partial && done < owner->rows.size())
+  JobState state{.parts = list_parts(directory), .rows = owner->rows};
+  const int64_t done = read_done_rows(state.parts, owner->rows.end).done.count();
+  state.is_whole = done >= owner->rows.size();
+  if (!partial && !state.is_whole)
     throw Error(ErrorKind::kConfig,
                 "{} has results of {} of {} rows; continue the job by its command, or give --partial to merge what is "
                 "there",
                 directory.path(), done, owner->rows.size());
-  const MergeTotals totals = append_parts(parts, owner->rows, outputs, {.allow_missing = partial});
-  return {.rows = totals.rows, .rows_total = owner->rows.size(), .failed = totals.failed};
+  return state;
 }
 
 }  // namespace
@@ -56,14 +64,18 @@ void check_mergeable(const OutputDir& directory) {
 }
 
 JobsMerged merge_jobs(const std::vector<std::string>& directories, const std::vector<std::string>& output_paths,
-                      const std::function<MergeOutputs()>& outputs, bool partial) {
+                      const std::function<MergeOutputs(bool some_missing)>& outputs, bool partial) {
   check_apart(directories, output_paths);
   for (const std::string& path : directories) check_mergeable(OutputDir(path));
+  std::vector<JobState> states;
+  for (const std::string& path : directories) states.push_back(state_of(OutputDir(path), partial));
+  const MergeOutputs made =
+      outputs(std::any_of(states.begin(), states.end(), [](const JobState& state) { return !state.is_whole; }));
   JobsMerged merged;
-  const MergeOutputs made = outputs();
-  for (const std::string& path : directories) {
-    merged.jobs.push_back(merge_one(OutputDir(path), made, partial));
-    merged.rows += merged.jobs.back().rows;
+  for (const JobState& state : states) {
+    const MergeTotals totals = append_parts(state.parts, state.rows, made, {.allow_missing = partial});
+    merged.jobs.push_back({.rows = totals.rows, .rows_total = state.rows.size(), .failed = totals.failed});
+    merged.rows += totals.rows;
   }
   for (const auto& output : made) output->commit();
   return merged;

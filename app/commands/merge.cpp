@@ -54,10 +54,15 @@ std::string missing_shards(const std::vector<std::string>& shards) {
                      num_missing > kMostNamed ? fmt::format(" and {} more", num_missing - kMostNamed) : "");
 }
 
-/// The directory, or those of the shards in it; of those that have begun when some rows may be missing.
-std::vector<std::string> with_shards(const std::string& directory, bool partial) {
+/// What one of the given directories stands for.
+struct Found {
+  std::vector<std::string> directories;  ///< itself, or those of the shards in it that have begun
+  bool shards_missing = false;           ///< not all have, with partial only
+};
+
+Found with_shards(const std::string& directory, bool partial) {
   std::vector<std::string> shards = jobs::shard_directories(directory);
-  if (shards.empty()) return {directory};
+  if (shards.empty()) return {{directory}};
   if (has_journal(directory))
     throw Error(ErrorKind::kConfig,
                 "{} holds a job's journal and shards; merge one or the other by their directories ({}, ...)", directory,
@@ -70,7 +75,7 @@ std::vector<std::string> with_shards(const std::string& directory, bool partial)
   if (shards.empty()) throw Error(ErrorKind::kConfig, "{}: {}; there is nothing to merge", directory, missing);
   if (!missing.empty()) log::warning("{}: {}", directory, missing);
   check_alike(shards);
-  return shards;
+  return {std::move(shards), !missing.empty()};
 }
 
 /// What all of the directories' jobs write, or what was asked for.
@@ -101,9 +106,11 @@ int merge_outputs(const RunOptions& options, std::ostream& out) {
     throw Error(ErrorKind::kConfig, "--output {} is a directory; name a file, e.g. {}/output.jsonl", options.output,
                 options.output);
   std::vector<std::string> directories;
+  bool shards_missing = false;
   for (const std::string& given : options.merge.directories) {
-    const std::vector<std::string> found = with_shards(given, options.merge.partial);
-    directories.insert(directories.end(), found.begin(), found.end());
+    const Found found = with_shards(given, options.merge.partial);
+    directories.insert(directories.end(), found.directories.begin(), found.directories.end());
+    shards_missing = shards_missing || found.shards_missing;
   }
   for (const std::string& directory : directories) jobs::check_mergeable(jobs::OutputDir(directory));
   const OutputFiles files = files_of(directories, options);
@@ -112,9 +119,9 @@ int merge_outputs(const RunOptions& options, std::ostream& out) {
   for (const std::string& path : {paths.tables, paths.lines})
     if (!path.empty()) written.push_back(path);
   for (const std::string& path : written) check_merge_output(directories, path);
-  const auto outputs = [&] {
+  const auto outputs = [&](bool rows_missing) {
     jobs::MergeOutputs made;
-    if (files.tables) made.push_back(files.make_tables(paths.tables));
+    if (files.tables) made.push_back(files.make_tables(paths.tables, shards_missing || rows_missing));
     if (files.lines) made.push_back(std::make_unique<io::LineWriter>(paths.lines));
     return made;
   };

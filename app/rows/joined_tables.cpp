@@ -136,6 +136,7 @@ void join_tables(const std::string& path, const std::vector<std::string>& names,
   }
   io::Hdf5Writer out(path, io::Hdf5Writer::Format::kWithVirtualColumns);
   out.attribute("/", "format", kTablesFormat);
+  out.attribute("/", kPartial, "false");
   for (const auto& [name, value] : attributes) out.attribute("/", name, value);
   Join join(out, parts);
   for (const std::string& column : columns) join.column(column);

@@ -65,7 +65,7 @@ struct ResultTables::Columns {
     hidden_state.resize(static_cast<size_t>(hidden_columns));
   }
 
-  void add_row(const JsonValue& result);
+  void add_row(int64_t input_row, const JsonValue& result);
   void add_hidden(int64_t row, std::string_view bytes);
   void add_id(const JsonValue* value);
   void add_sample(int64_t row, const JsonValue& output, bool openai);
@@ -73,6 +73,8 @@ struct ResultTables::Columns {
   void commit() { file.commit(); }
 
   io::Hdf5Writer file;
+  io::Hdf5Numbers<int64_t>& input_row =
+      file.numbers<int64_t>("/rows/row", "which row of the job's inputs, from 0 over all files");
   io::Hdf5Texts& id = file.texts("/rows/id", "the row's id; numbers digit for digit");
   io::Hdf5Numbers<int8_t>& id_kind = file.numbers<int8_t>("/rows/id_kind", "0: no id, 1: text, 2: number");
   io::Hdf5Numbers<int64_t>& first_sample =
@@ -120,13 +122,14 @@ void ResultTables::Columns::add_id(const JsonValue* value) {
   }
 }
 
-void ResultTables::Columns::add_row(const JsonValue& result) {
+void ResultTables::Columns::add_row(int64_t input_row, const JsonValue& result) {
   const int64_t row = first_sample.size();  // in the file
   static const JsonValue kNothing = JsonValue::object();
   const JsonValue* response = member(result, "response");
   const bool openai = result.find("custom_id") != nullptr;
   const JsonValue* found = openai ? (response == nullptr ? nullptr : member(*response, "body")) : &result;
   const JsonValue& answer = found == nullptr ? kNothing : *found;
+  this->input_row.append(input_row);
   add_id(member(result, openai ? "custom_id" : "id"));
   first_sample.append(row_of.size());
   const JsonValue* error = member(answer, "error");
@@ -195,16 +198,17 @@ void ResultTables::Columns::add_stop_reason(const JsonValue& output) {
 }
 
 ResultTables::ResultTables(const std::string& path, const std::vector<std::pair<std::string, std::string>>& attributes,
-                           int64_t hidden_columns)
+                           int64_t hidden_columns, bool partial)
     : columns_(std::make_unique<Columns>(path, hidden_columns)) {
   columns_->file.attribute("/", "format", kTablesFormat);
+  columns_->file.attribute("/", kPartial, partial ? "true" : "false");
   for (const auto& [name, value] : attributes) columns_->file.attribute("/", name, value);
 }
 
 ResultTables::~ResultTables() = default;
 
 void ResultTables::write(int64_t row, std::string_view line, std::string_view attachment) {
-  columns_->add_row(io::parse_json(line, fmt::format("the result of row {}", row), {.max_values = kMaxValues}));
+  columns_->add_row(row, io::parse_json(line, fmt::format("the result of row {}", row), {.max_values = kMaxValues}));
   columns_->add_hidden(row, attachment);
 }
 

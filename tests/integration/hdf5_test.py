@@ -148,6 +148,7 @@ class Output(Case):
             for number, row in enumerate(result.rows):
                 kind = int(rows["id_kind"][number])
                 self.assertEqual(ids[number] if kind == 1 else int(ids[number]), row["id"])
+                self.assertEqual(rows["row"][number], row["row"])
                 error = row["error"] or {"code": "", "message": "", "field": ""}
                 self.assertEqual([rows[f"error_{key}"].asstr()[number] for key in ("code", "message", "field")],
                                  [error["code"], error["message"], error["field"] or ""])
@@ -190,7 +191,7 @@ class Output(Case):
         first = (result.output / "output.h5").read_bytes()
         self.assertEqual((again.output / "output.h5").read_bytes(), first, "equal results, equal bytes")
         with h5py.File(result.output / "output.h5") as file:
-            self.assertEqual(file.attrs["format"], "tokenmill results 1")
+            self.assertEqual((file.attrs["format"], file.attrs["partial"]), ("tokenmill results 1", "false"))
             for path in ("rows/first_sample", "samples/text", "samples/token_ids/values", "samples/logprobs/values"):
                 dataset = file[path]
                 self.assertTrue(dataset.chunks and dataset.shuffle and dataset.compression == "gzip", path)
@@ -355,6 +356,34 @@ class Output(Case):
         with h5py.File(empty.output / "output.h5") as file:
             self.assertEqual((len(file["rows/id"]), list(file["samples/token_ids/offsets"]), file["hidden_states"].shape),
                              (0, [0], (0, 64)))
+
+    def test_merged_tables_say_their_rows_and_whether_some_are_left_out(self):
+        """Ids alone would not: they may be alike."""
+        path = self.write("rows.jsonl", [{"id": "same", "prompt": f"{i} mills"} for i in range(9)])
+        job = self.dir / "job"
+
+        def run(shard, *flags, expect=0, env=None):
+            result = tokenmill("run", "--model", TINY, "--input", path, "--output", job, *FAST, "--output-format", "hdf5",
+                               "--date", "2026-11-29", "--shard", f"{shard}/3", *flags, env=env)
+            self.assertEqual(result.code, expect, result.stderr)
+
+        def merged(*flags):
+            result = tokenmill("merge", job, *flags, "--output", self.dir / "merged.h5")
+            self.assertEqual(result.code, 0, result.stderr)
+            with h5py.File(self.dir / "merged.h5") as file:
+                return list(file["rows/row"]), file.attrs["partial"]
+
+        run(0)
+        run(2)
+        self.assertEqual(merged("--partial"), ([0, 1, 2, 6, 7, 8], "true"))
+        run(1, "--commit-seconds", 0, "--max-num-seqs", 1, expect=-9, env=environment(
+            LD_PRELOAD=os.environ["TOKENMILL_FAULTS"], TOKENMILL_FAULT_PATH="/shard-00001-of-00003/journal/ledger", TOKENMILL_FAULT="kill:5"))
+        some, partial = merged("--partial")
+        self.assertEqual((some[:3], some[-3:], partial), ([0, 1, 2], [6, 7, 8], "true"))
+        self.assertLess(len(some), 9)
+        run(1)
+        for flags in ((), ("--partial",)):
+            self.assertEqual(merged(*flags), (list(range(9)), "false"))
 
     def test_parts_of_a_killed_merge(self):
         """The run that merges anew dies at its calls; output.h5 shows the old parts or the new ones, and the next run ends it."""

@@ -75,7 +75,8 @@ TEST_CASE("a shard runs beside those of its own count only, a run of all rows be
 }
 
 jobs::JobsMerged merge_lines(const std::vector<std::string>& directories, const std::string& path, bool partial) {
-  const auto lines = [&] {
+  const auto lines = [&](bool some_missing) {
+    CHECK(some_missing == partial);
     jobs::MergeOutputs outputs;
     outputs.push_back(std::make_unique<io::LineWriter>(path));
     return outputs;
