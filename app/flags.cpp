@@ -48,8 +48,8 @@ std::string as_typed(std::string value) {
   return value;
 }
 
-/// A word behind a switch that is its value, right or wrong: neither an option nor a file. Where a command takes files of
-/// any name, there or not, a value is true or false.
+/// A word behind a switch that is its value, right or wrong: neither an option nor a file. Where a command takes files
+/// of any name, there or not, a value is true or false.
 bool is_switch_value(const std::string& word, Command command) {
   if (word == "true" || word == "false") return true;
   if (command == kMerge || command == kDiff) return false;

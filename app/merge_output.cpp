@@ -24,8 +24,9 @@ bool ends_in(const std::filesystem::path& path, const Extensions& extensions) {
 
 MergePaths merge_paths(const std::string& output, bool lines, bool tables) {
   if (output == "-")
-    throw Error(ErrorKind::kConfig, "--output - would be a file of that name; merge writes files: name one, such as "
-                                    "merged.jsonl");
+    throw Error(ErrorKind::kConfig,
+                "--output - would be a file of that name; merge writes files: name one, such as "
+                "merged.jsonl");
   std::filesystem::path stem = output;
   if (ends_in(stem, kCompressed))
     throw Error(ErrorKind::kConfig, "--output {} would not be compressed; name it {}, and compress it afterwards",

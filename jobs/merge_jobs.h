@@ -24,10 +24,11 @@ struct JobsMerged {
 void check_mergeable(const OutputDir& directory);
 
 /// Writes the results in the journals of jobs' output directories to outputs, directory after directory, each in row
-/// order; the jobs may be stopped, or still running (then what they had committed when it began). Their files are only
-/// read. output_paths: what outputs() writes; it is called when the directories have been checked, and told whether rows
-/// have no result yet. partial: these are left out; else one is an Error(kConfig) that names the directory. Throws Error(kConfig) for a
-/// directory without a journal, or given twice, Error(kIo) for damage. Atomic as merge_parts().
+/// order; the jobs may be stopped, or still running (then what they had committed when it began). Their files are
+/// only read. output_paths: what outputs() writes; it is called when the directories have been checked, and told
+/// whether rows have no result yet. partial: these are left out; else one is an Error(kConfig) that names the
+/// directory. Throws Error(kConfig) for a directory without a journal, or given twice, Error(kIo) for damage. Atomic
+/// as merge_parts().
 JobsMerged merge_jobs(const std::vector<std::string>& directories, const std::vector<std::string>& output_paths,
                       const std::function<MergeOutputs(bool some_missing)>& outputs, bool partial);
 

@@ -55,8 +55,7 @@ void check_division(Shard shard, const std::string& output) {
     throw Error(ErrorKind::kConfig,
                 "--output {} holds other shards of a job ({}{}), which merge would not put together with {}; choose "
                 "another --output, or move them (--restart leaves them there)",
-                output, name_of(others[0]),
-                others.size() > 1 ? fmt::format(" and {} more", others.size() - 1) : "",
+                output, name_of(others[0]), others.size() > 1 ? fmt::format(" and {} more", others.size() - 1) : "",
                 shard.is_all() ? "a run of all rows" : fmt::format("one of {}", shard.count));
   std::error_code error;
   if (const std::string journal = OutputDir(output).journal(); !shard.is_all() && fs::exists(journal, error))

@@ -36,6 +36,11 @@ std::string describe(const RankState& state) {
   return text;
 }
 
+/// " on node1"; empty for a rank that has said nothing yet.
+std::string on_host(const RankState& state) {
+  return state.host[0] == '\0' ? "" : fmt::format(" on {}", state.host.data());
+}
+
 }  // namespace
 
 std::optional<Stalled> find_stalled(const std::vector<RankState>& states, const std::vector<double>& silent_s,
@@ -62,7 +67,7 @@ std::vector<std::string> describe_ranks(const std::vector<RankState>& states, co
     const RankState& state = states[first];
     const std::string ranks =
         next - first == 1 ? fmt::format("rank {}", first) : fmt::format("ranks {}-{}", first, next - 1);
-    lines.push_back(fmt::format("{} on {}: {}, {} rows in flight, last heard {:.1f} s ago", ranks, state.host.data(),
+    lines.push_back(fmt::format("{}{}: {}, {} rows in flight, last heard {:.1f} s ago", ranks, on_host(state),
                                 describe(state), state.num_rows, silent_s[first]));
   }
   return lines;
@@ -199,16 +204,15 @@ void Watchdog::judge() {
 
 void Watchdog::end_job(const Stalled& stalled) {
   const RankState& state = states_[static_cast<size_t>(stalled.rank)];
-  const std::string why =
-      stalled.silent ? fmt::format("has not been heard for {:.1f} s: it has died or does not run",
-                                   silent_s_[static_cast<size_t>(stalled.rank)])
-                     : fmt::format("makes no progress ({})", describe(state));
+  const std::string why = stalled.silent ? fmt::format("has not been heard for {:.1f} s: it has died or does not run",
+                                                       silent_s_[static_cast<size_t>(stalled.rank)])
+                                         : fmt::format("makes no progress ({})", describe(state));
   if (options_.on_stall) options_.on_stall(stalled.rank, state);
   // Commit threads go on by themselves while main threads hang.
   std::this_thread::sleep_for(std::chrono::duration<double>(std::min(options_.commit_s + 1, 10.0)));
   session_.abort_as_is(Error(ErrorKind::kMpi,
-                             "rank {} of {} on {} {}; finished rows are kept: the same command goes on",
-                             stalled.rank, size_, state.host.data(), why));
+                             "rank {} of {}{} {}; finished rows are kept: the same command goes on", stalled.rank,
+                             size_, on_host(state), why));
 }
 
 void watch_together(parallel::MpiSession& session, double stall_s, const Activity& activity,

@@ -41,7 +41,7 @@ struct Stalled {
 
 /// The rank that is furthest beyond its limit, if any. silent_s: by rank, since it was last heard.
 std::optional<Stalled> find_stalled(const std::vector<RankState>& states, const std::vector<double>& silent_s,
-                                const StallLimits& limits);
+                                    const StallLimits& limits);
 /// A line for each rank; neighbours that do the same on one host share it.
 std::vector<std::string> describe_ranks(const std::vector<RankState>& states, const std::vector<double>& silent_s);
 

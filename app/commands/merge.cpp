@@ -49,8 +49,8 @@ std::string missing_shards(const std::vector<std::string>& shards) {
   if (missing.empty()) return "";
   const size_t num_missing = missing.size();
   missing.resize(std::min(num_missing, kMostNamed));
-  return fmt::format("{} of {} shards {} not begun: {}{}", num_missing, shards.size(), num_missing == 1 ? "has" : "have",
-                     fmt::join(missing, ", "),
+  return fmt::format("{} of {} shards {} not begun: {}{}", num_missing, shards.size(),
+                     num_missing == 1 ? "has" : "have", fmt::join(missing, ", "),
                      num_missing > kMostNamed ? fmt::format(" and {} more", num_missing - kMostNamed) : "");
 }
 

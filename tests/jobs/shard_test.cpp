@@ -68,9 +68,11 @@ TEST_CASE("a shard runs beside those of its own count only, a run of all rows be
   for (const int64_t index : {3, 1}) std::filesystem::create_directories(Shard{index, 4}.directory(out));
   CHECK(refusal(Shard{3, 4}) == "");
   CHECK(refusal(Shard{0, 4}) == "");
-  CHECK(refusal(Shard{}).find("(shard-00001-of-00004 and 1 more), which merge would not put together with a run of all rows") !=
+  CHECK(refusal(Shard{}).find(
+            "(shard-00001-of-00004 and 1 more), which merge would not put together with a run of all rows") !=
         std::string::npos);
-  CHECK(refusal(Shard{0, 8}).find("(shard-00001-of-00004 and 1 more), which merge would not put together with one of 8") !=
+  CHECK(refusal(Shard{0, 8})
+            .find("(shard-00001-of-00004 and 1 more), which merge would not put together with one of 8") !=
         std::string::npos);
 }
 

@@ -25,7 +25,8 @@ TEST_CASE("who must end something and does not, or is not heard, stalls; who wai
   const StallLimits limits{.lasts_s = 10, .silent_s = 4};
   CHECK_FALSE(find_stalled({state("waiting for rows", 0, 1e9, false), state("step", 9, 9, true)}, {0, 3.9}, limits));
   CHECK(find_stalled({state("step", 9, 11, true), state("step", 9, 12, true)}, {0, 0}, limits) == Stalled{1});
-  CHECK(find_stalled({state("step", 9, 1, true), state("waiting for rows", 9, 0, false)}, {0, 5}, limits) == Stalled{1, true});
+  CHECK(find_stalled({state("step", 9, 1, true), state("waiting for rows", 9, 0, false)}, {0, 5}, limits) ==
+        Stalled{1, true});
   // Who waits for a rank that is gone gets nowhere either: the one further beyond its limit is named.
   CHECK(find_stalled({state("step", 9, 11, true), state("step", 9, 1, true)}, {0, 8}, limits) == Stalled{1, true});
 }
@@ -35,19 +36,21 @@ TEST_CASE("ranks that wait for each other stall when none of them gets on") {
   CHECK_FALSE(find_stalled({state("merging", 9, 11, true), state("merging", 9, 2, true)}, {0, 0}, limits));
   CHECK_FALSE(find_stalled({state("merging", 9, 11, true), state("waiting", 9, 20, false)}, {0, 0}, limits));
   CHECK(find_stalled({state("merging", 9, 11, true), state("merging", 9, 12, true)}, {0, 0}, limits) == Stalled{1});
-  CHECK(find_stalled({state("merging", 9, 11, true), state("merging", 9, 2, true)}, {0, 5}, limits) == Stalled{1, true});
+  CHECK(find_stalled({state("merging", 9, 11, true), state("merging", 9, 2, true)}, {0, 5}, limits) ==
+        Stalled{1, true});
 }
 
 TEST_CASE("the table has a line for each rank, one for neighbours that do the same") {
   const std::vector<std::string> lines =
       describe_ranks({state("step", 9, 1, true, "exchange 812"), state("step", 9, 1.2, true, "exchange 812"),
-                      state("step", 9, 1.2, true), state("waiting for rows", 9, 0, false)},
-                     {0, 0, 0, 5});
+                      state("step", 9, 1.2, true), state("waiting for rows", 9, 0, false), RankState()},
+                     {0, 0, 0, 5, 6});
   CHECK(lines ==
         std::vector<std::string>{
             "ranks 0-1 on n1: step 9 for 1.0 s, waiting for exchange 812, 3 rows in flight, last heard 0.0 s ago",
             "rank 2 on n1: step 9 for 1.2 s, 3 rows in flight, last heard 0.0 s ago",
-            "rank 3 on n1: waiting for rows, 3 rows in flight, last heard 5.0 s ago"});
+            "rank 3 on n1: waiting for rows, 3 rows in flight, last heard 5.0 s ago",
+            "rank 4: not heard yet, 0 rows in flight, last heard 6.0 s ago"});
 }
 
 TEST_CASE("scopes of an activity nest, and every beginning and end is progress") {
@@ -96,10 +99,9 @@ TEST_CASE("a rank that hangs or stands still ends the job in seconds, with a tab
     const char* text;
     bool is_silent;
   };
-  for (const Case& c :
-       {Case{"1:hang", "rank 1 of 3 on ", false}, Case{"2:stop", "rank 2 of 3 on ", true},
-        Case{"0:hang", "rank 0 on ", false}, Case{"2:encode-hang", "(encoding row ", false},
-        Case{"0:stop", "rank 0 has not been heard for ", true}}) {
+  for (const Case& c : {Case{"1:hang", "rank 1 of 3 on ", false}, Case{"2:stop", "rank 2 of 3 on ", true},
+                        Case{"0:hang", "rank 0 on ", false}, Case{"2:encode-hang", "(encoding row ", false},
+                        Case{"0:stop", "rank 0 has not been heard for ", true}}) {
     CAPTURE(c.fail);
     const auto ended = test::run_process(f.command(std::string("--stall-s 2 --fail ") + c.fail));
     INFO(ended.output);
