@@ -1,5 +1,7 @@
 #include "engine/models/random_weights.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <set>
 #include <vector>
@@ -11,14 +13,7 @@ namespace tokenmill {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;
-constexpr float kLargest = 0.034641F;  // sqrt(3) * 0.02: the standard deviation of a uniform distribution is its half width / sqrt(3)
-
-/// FNV-1a: a tensor's own sequence.
-uint64_t seed_of(const std::string& name) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
+constexpr float kLargest = 0.034641F;  // sqrt(3) * 0.02, the half width of a uniform distribution with that deviation
 
 /// The n-th number of a sequence (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 uint64_t number_at(uint64_t seed, uint64_t n) {
@@ -28,10 +23,10 @@ uint64_t number_at(uint64_t seed, uint64_t n) {
   return z ^ (z >> 31);
 }
 
-/// Four elements to a number, 16 bits each.
-bf16 element_at(uint64_t seed, int64_t element) {
-  const uint64_t bits = number_at(seed, static_cast<uint64_t>(element / 4)) >> (16 * (element % 4));
-  const auto whole = static_cast<float>(static_cast<int16_t>(bits & 0xffff));
+constexpr int kElements = 4;  // to a number, 16 bits each
+
+bf16 element_of(uint64_t number, int64_t element) {
+  const auto whole = static_cast<float>(static_cast<int16_t>(number >> (16 * (element % kElements)) & 0xffff));
   return to_bf16(whole * (kLargest / 32768));
 }
 
@@ -41,8 +36,13 @@ void fill(const WeightSource& source, int64_t first, std::span<bf16> out) {
     std::fill(out.begin(), out.end(), to_bf16(1));
     return;
   }
-  const uint64_t seed = seed_of(source.name);
-  for (bf16& value : out) value = element_at(seed, first++);
+  const uint64_t seed = XXH3_64bits(source.name.data(), source.name.size());  // a sequence of its own
+  const int64_t end = first + static_cast<int64_t>(out.size());
+  for (int64_t i = first; i < end;) {
+    const uint64_t number = number_at(seed, static_cast<uint64_t>(i / kElements));
+    for (const int64_t next = std::min(end, (i / kElements + 1) * kElements); i < next; ++i)
+      out[static_cast<size_t>(i - first)] = element_of(number, i);
+  }
 }
 
 }  // namespace
