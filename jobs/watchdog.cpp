@@ -210,9 +210,8 @@ void Watchdog::end_job(const Stalled& stalled) {
   if (options_.on_stall) options_.on_stall(stalled.rank, state);
   // Commit threads go on by themselves while main threads hang.
   std::this_thread::sleep_for(std::chrono::duration<double>(std::min(options_.commit_s + 1, 10.0)));
-  session_.abort_as_is(Error(ErrorKind::kMpi,
-                             "rank {} of {}{} {}; finished rows are kept: the same command goes on", stalled.rank,
-                             size_, on_host(state), why));
+  session_.abort_as_is(Error(ErrorKind::kMpi, "rank {} of {}{} {}; finished rows are kept: the same command goes on",
+                             stalled.rank, size_, on_host(state), why));
 }
 
 void watch_together(parallel::MpiSession& session, double stall_s, const Activity& activity,

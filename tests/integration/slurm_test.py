@@ -199,6 +199,7 @@ class Slurm(Case):
                 self.wait_until_gone(job_id)
                 self.assertLess(time.monotonic() - start, 25, self.log())
                 self.assertFalse((self.dir / "answers/output.jsonl").exists())
+        self.assertNotIn("--stall-seconds", self.log())  # none of them stalled for so long
         self.submit(name, nodes=2)
         self.wait_for_output(count)
         self.assertRegex(self.log(), r"continuing: [1-9]")
