@@ -100,7 +100,15 @@ class SlurmCluster:
                               timeout=60, check=True).stdout
 
     def call(self, *command):
-        """A client's standard output; raises when it fails."""
+        """A client's standard output; raises when it fails. One whose connection slurmctld closes, as it may on a busy
+        machine, dies of SIGPIPE: it asks again."""
+        for _ in range(5):
+            try:
+                return self._call(*command)
+            except subprocess.CalledProcessError as error:
+                if error.returncode != -signal.SIGPIPE:
+                    raise
+                time.sleep(0.5)
         return self._call(*command)
 
     def wait(self, condition, timeout_s, otherwise):

@@ -67,7 +67,8 @@ class Slurm(Case):
     def wait_for(self, condition, timeout_s, what):
         end = time.monotonic() + timeout_s
         while not condition():
-            self.assertLess(time.monotonic(), end, f"{what}\n{self.cluster.call('squeue')}\n{self.log()}")
+            if time.monotonic() > end:
+                self.fail(f"{what}\n{self.cluster.call('squeue')}\n{self.log()}")
             time.sleep(0.2)
 
     def wait_for_rows(self, run=0):
