@@ -128,6 +128,7 @@ void WeightBuilder::vector(TensorView& target, const std::vector<RowSlice>& slic
 
 std::vector<std::string> WeightBuilder::unused() const {
   std::vector<std::string> names;
+  if (catalog_.is_random()) return names;
   for (const auto& [name, source] : catalog_.all()) {
     if (!counted_.contains(&source)) names.push_back(name);
   }

@@ -60,7 +60,7 @@ class WeightBuilder {
   /// the packed bytes depend on.
   std::string describe() const;
   int64_t num_parameters() const { return num_parameters_; }  ///< of the whole model: distinct tensors
-  /// Names of the catalog's tensors that nothing asked for.
+  /// Names of the catalog's tensors that nothing asked for; none of a random one.
   std::vector<std::string> unused() const;
   /// storage: num_bytes(), 64-byte aligned, outlives the targets. Afterwards the builder owns the vectors' sinks: keep
   /// it until the plan has been loaded.

@@ -4,7 +4,7 @@ import pathlib
 import shutil
 import unittest
 
-from harness import TINY, Case, tokenmill
+from harness import DATA, TINY, Case, tokenmill
 
 ROWS = [{"id": str(i), "prompt": "one two three " * (1 + i % 3), "max_tokens": 6} for i in range(12)]
 
@@ -29,6 +29,12 @@ class DummyWeights(Case):
         done = tokenmill(*load)
         self.assertEqual(done.code, 4, done.stderr)
         self.assertIn("holds no *.safetensors file", done.stderr)
+
+    def test_the_tensors_of_a_gguf_file_are_not_missed(self):
+        done = tokenmill("bench", "throughput", "--model", next((DATA / "models" / "gguf").glob("*.gguf")), "--load-format", "dummy",
+                         "--input-len", 2, "--output-len", 2, "--num-prompts", 1)
+        self.assertEqual(done.code, 0, done.stderr)
+        self.assertNotIn("not used by this configuration", done.stderr)
 
     def test_every_layout_has_the_same_model(self):
         model = self.model("config.json", "tokenizer.json", "tokenizer_config.json")
