@@ -142,7 +142,6 @@ StagedModel stage_files(const std::string& model, const std::string& model_name,
 
 void stage_model(RunOptions& options, const Ranks& ranks, const parallel::Comm& world,
                  const std::function<void()>& on_progress) {
-  if (options.stage_dir.empty()) return;
   const parallel::Comm& node = ranks.groups.node;
   StagedModel staged;
   parallel::agree_on(world, [&] {

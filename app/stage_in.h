@@ -23,8 +23,8 @@ struct StagedModel {
 StagedModel stage_files(const std::string& model, const std::string& model_name, const std::string& stage_dir,
                         const std::function<void()>& on_progress);
 
-/// Collective over world: one rank of each node stages options.model, and options.staged_model names the copy. Nothing
-/// without --stage-dir.
+/// Collective over world, with --stage-dir: one rank of each node stages options.model, and options.staged_model names
+/// the copy.
 void stage_model(RunOptions& options, const Ranks& ranks, const parallel::Comm& world,
                  const std::function<void()>& on_progress);
 

@@ -121,7 +121,7 @@ class Job {
   WatchdogOptions watchdog_options(Control& control) const;
   int replica() const;
   void announce(JobPhase phase) const;
-  void look_at_inputs(Activity& activity);
+  void look_at_inputs();
   Index index_inputs(std::function<void()> on_progress);
   void read_journal();
   void share_what_is_done();

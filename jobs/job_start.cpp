@@ -7,11 +7,10 @@
 #include "jobs/journal/running_rows.h"
 #include "jobs/watchdog.h"
 #include "kernels/core/log.h"
+#include "kernels/core/stopwatch.h"
 
 namespace tokenmill::jobs {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 JobOptions with_leaders(JobOptions options, int num_ranks) {
   if (!options.leaders.empty()) return options;
@@ -36,12 +35,11 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
       progress_(std::move(progress)),
       output_(options.output_dir),
       claim_(output_, output_use(options), options.outputs_note, options.predecessor, options.visible_within_s),
-      start_(Clock::now()) {
+      start_(std::chrono::steady_clock::now()) {
   const parallel::Comm& world = session_.world();
-  const auto index_start = Clock::now();
-  Activity activity;
-  const Activity::Scope scope(activity, "indexing, stretch", 0);
-  watch_together(session_, options_.stall_s, activity, [&] { look_at_inputs(activity); });
+  const Stopwatch stopwatch(index_s_);
+  const Activity::Scope scope(activity_, "indexing, stretch", 0);
+  watch_together(session_, options_.stall_s, activity_, [&] { look_at_inputs(); });
   rows_ = options_.shard.rows_of(index_.num_rows());
   claim_.publish(rows_, world);
   index_.relocate(claim_.staged_scratch_dir(), output_.scratch_dir());
@@ -51,11 +49,10 @@ Job::Job(const JobOptions& options, parallel::MpiSession& session, ProgressCallb
   });
   share_what_is_done();
   replicas_ = parallel::gather_values(world, options_.replica >= 0 ? options_.replica : replica());
-  index_s_ = std::chrono::duration<double>(Clock::now() - index_start).count();
 }
 
 /// Collective: the job's identity, index_ and plan_.
-void Job::look_at_inputs(Activity& activity) {
+void Job::look_at_inputs() {
   const parallel::Comm& world = session_.world();
   parallel::run_on_root(world, [&] {
     check_inputs(options_.inputs);
@@ -66,7 +63,7 @@ void Job::look_at_inputs(Activity& activity) {
   std::string bytes;
   int64_t stretches = 0;
   parallel::agree_on(world, [&] {
-    if (world.rank() == 0) bytes = index_inputs([&] { activity.progress(++stretches); }).serialize();
+    if (world.rank() == 0) bytes = index_inputs([&] { activity_.progress(++stretches); }).serialize();
   });
   parallel::broadcast_bytes(world, bytes, 0);
   index_ = Index::deserialize(bytes);

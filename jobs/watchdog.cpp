@@ -53,8 +53,9 @@ std::optional<Stalled> find_stalled(const std::vector<RankState>& states, const 
   for (size_t rank = 0; rank < states.size(); ++rank) {
     const double lasts_s = states[rank].must_end && !one_gets_on ? states[rank].lasts_s : 0;
     const double lasts = lasts_s / limits.lasts_s, silent = silent_s[rank] / limits.silent_s;
-    if (std::max(lasts, silent) <= longest) continue;
-    longest = std::max(lasts, silent);
+    const double share = std::max(lasts, silent);
+    if (share <= longest) continue;
+    longest = share;
     stalled = {static_cast<int>(rank), silent > lasts};
   }
   return stalled;

@@ -249,7 +249,7 @@ int run_job(RunOptions options, parallel::MpiSession& session, jobs::StopSignals
   const jobs::WalltimeOptions walltime = parallel::agree_on(
       world, [&] { return walltime_options(options, start_s, TwoClocks::now(), std::getenv("SLURM_JOB_END_TIME")); });
   double stage_s = 0;
-  {
+  if (!options.stage_dir.empty()) {
     const Stopwatch stopwatch(stage_s);
     watch(session, options.stall_seconds, "copying the model, chunk", true, [&](jobs::Activity& activity) {
       int64_t chunks = 0;
